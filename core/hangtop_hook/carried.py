@@ -1,8 +1,8 @@
-"""Modules of this package within a text, for a Python that cannot import them from anywhere.
+"""Modules of this package in a text, for a Python that cannot import them.
 
-A rank that `hangtop run` has not started does not have this package, and neither may its node. So
-`hangtop debug` carries what a prompt needs: `program` makes a text of modules that runs in any
-Python of 3.14 or later. They are known as `_hangtop_debug` there: a program's own `hangtop_hook`
+A rank that was not started by `hangtop run` does not have this package, and neither may its node.
+So `hangtop debug` carries the modules of a prompt: `program` makes a text of modules that runs in
+any Python from 3.14 on. They are known as `_hangtop_debug` there: a program's own `hangtop_hook`
 stays its own.
 """
 
@@ -12,11 +12,11 @@ from typing import Dict, Sequence
 
 PACKAGE = "_hangtop_debug"
 ASKER = ("__init__", "carried", "failures", "permit", "server", "prompt", "terminal")
-"""What the other end of a prompt is made of, each after what it imports."""
+"""Modules of the prompt's client, each after what it imports."""
 ASKED = ("__init__", "failures", "permit", "prompt", "pdbsocket")
-"""What the rank itself needs."""
+"""Modules of the rank itself."""
 SOURCES: Dict[str, str] = {}
-"""In the asker: the sources it was carried with, and those for the rank."""
+"""Sources that the client was carried with, including those for the rank."""
 _LOADER = """\
 import sys, types
 def load(package, names, sources):
@@ -44,7 +44,7 @@ if os.path.exists(%r):
 
 
 def program(names: Sequence[str], sources: Dict[str, str], then: str) -> str:
-    """Return a program that has the modules ``names``, and goes on with the lines ``then``.
+    """Return a program with the modules ``names``, followed by the lines ``then``.
 
     ``then`` finds the package as `package`, and all sources as `sources`.
     """
@@ -53,11 +53,11 @@ def program(names: Sequence[str], sources: Dict[str, str], then: str) -> str:
 
 
 def for_rank(path: str, place: str) -> str:
-    """Return what a rank runs for Python's own remote debugging (PEP 768, `sys.remote_exec`).
+    """Return the program for Python's remote debugging of a rank (PEP 768, `sys.remote_exec`).
 
     Args:
-        path: where this program lies: it removes itself, whenever the rank comes to it.
-        place: the socket at which somebody waits for a prompt, or did.
+        path: where this program lies; it removes itself when the rank runs it.
+        place: the socket at which the client waits for a prompt, or did.
     """
     wanted = {name: SOURCES[name] for name in ASKED}
     then = "sys.modules[package].prompt.answer(0, sys._getframe(1))\n"

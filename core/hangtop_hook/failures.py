@@ -1,16 +1,16 @@
-"""What goes wrong in the hook costs a line on standard error, and nothing else."""
+"""Errors of the hook: each costs one line on standard error, and nothing else."""
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # typing would cost every Python some milliseconds at its start
+TYPE_CHECKING = False  # importing typing would slow every Python's start by some milliseconds
 if TYPE_CHECKING:
     from typing import Any, Callable
 
 
 def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``action``; whatever goes wrong costs a line and nothing else."""
+    """Call ``action``; an error in it costs one line, and nothing else."""
     try:
         return action(*arguments)
     except Exception as error:
@@ -19,7 +19,7 @@ def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def complain(part: str, error: BaseException) -> None:
-    """Say in one line that a part of the hook does not work in this process."""
+    """Report in one line that a part of the hook does not work in this process."""
     text = " ".join(str(error).split())[:300]
     line = "hangtop: %s: %s: %s\n" % (part, type(error).__name__, text)
     try:

@@ -1,7 +1,7 @@
 """Acting when the program imports a module of torch, and when it joins a process group.
 
-A finder that comes first on sys.meta_path waits for one module name; any other import costs it a
-comparison. It never imports anything, and is gone once the module has come.
+A finder that is first on sys.meta_path waits for one module name; any other import costs it a
+comparison. It never imports anything, and is removed once the module is imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Finder:
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The import protocol; None of everything but the module that is waited for."""
+        """Implement the import protocol; return None for all but the awaited module."""
         if name != self.name:
             return None
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
@@ -54,7 +54,7 @@ class Finder:
 def when_imported(
     name: str, after: Callable[[Any], None], before: Callable[[], None] = lambda: None
 ) -> None:
-    """Call ``after`` with a module once it is there, and ``before`` ahead of its import."""
+    """Call ``after`` with a module once it is imported, and ``before`` ahead of its import."""
     if name in sys.modules:
         after(sys.modules[name])
     else:
@@ -62,7 +62,7 @@ def when_imported(
 
 
 def wait_for_torch(directory: str) -> None:
-    """Act when MODULE is imported; at once where it has been."""
+    """Act when MODULE is imported; at once if it already is."""
     when_imported(MODULE, lambda module: wrap(module, directory), lambda: set_names(directory))
 
 
@@ -80,9 +80,9 @@ def set_names(directory: str) -> None:
 
 
 def wrap(module: Any, directory: str) -> None:
-    """Let init_process_group start the worker server first; the call itself stays as it is.
+    """Wrap init_process_group to start the worker server first, and otherwise unchanged.
 
-    Where process groups are destroyed, note is taken of them before.
+    Where process groups are destroyed, record them before.
     """
     function: Optional[Callable[..., Any]] = getattr(module, FUNCTION, None)
     if function is None or hasattr(function, "hangtop_run"):
@@ -124,7 +124,7 @@ def _wrap_destroy(module: Any) -> None:
 
 
 def joined(module: Any, directory: str) -> None:
-    """Take note of the number of a rank that no variable told, as of torch.multiprocessing."""
+    """Record the number of a rank that no variable contains, as with torch.multiprocessing."""
     from . import processes, recorder
     from .rank import become_rank
 

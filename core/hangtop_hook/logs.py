@@ -1,9 +1,9 @@
-"""A log of its own for every rank, and its lines with `node:rank` where they went before.
+"""A log of its own for every rank, also copied to its former output with labels `node:rank`.
 
-The rank writes to a file, which neither a slow terminal nor the end of a reader can hold up; a
-process beside it (`tee.py`) copies what comes to where standard output and error pointed. Where
-both pointed to one place one file keeps their order. What already is a file of this rank alone, as
-with torchrun's --redirects, stays as it is.
+The rank writes to a file, which neither a slow terminal nor the end of a reader can block; a
+process beside it (`tee.py`) copies new lines to where standard output and error pointed. Where both
+pointed to one place, one file keeps their order. An output that already is a file of this rank
+alone, as with torchrun's --redirects, stays as it is.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from . import processes
 
 _TEE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tee.py")
 _ROOM = 64 << 20
-"""Bytes that must be free for logs: on a full disk a rank could not even say why it ends."""
+"""Bytes that must be free for logs: on a full disk a rank could not even print why it ends."""
 _WAIT_S = 1.0
-"""How long a rank waits at its end for the last lines to be copied."""
+"""Seconds that a rank waits at its end for the last lines to be copied."""
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
-"""All that the process beside gets of the environment: by RANK it would look like a rank."""
+"""The only variables that the process beside the rank inherits: with RANK it would look like a
+rank.
+"""
 
 Streams = List[Tuple[int, str]]
-"""Descriptor, 1 or 2, and the file that takes its place."""
+"""Descriptor, 1 or 2, and the file that replaces it."""
 
 
 def redirect(directory: str, number: int) -> None:
     """Let this process write to its file, where the run wants logs.
 
-    Raise OSError, and leave everything as it is, where that cannot be.
+    Raise OSError, and leave everything as it is, if that is impossible.
     """
     logs = os.path.join(directory, "logs")
     if not os.path.isdir(logs):
@@ -61,24 +63,26 @@ def redirect(directory: str, number: int) -> None:
 
 def free(path: str) -> int:
     """Return how many bytes this user can still write there; quotas do not show."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
 
 
 def choose(stem: str) -> Streams:
     """Return which of descriptors 1 and 2 get files; one entry, for 1, stands for both."""
-    found = {}
+    statuses = {}
     for fd in (1, 2):
         with contextlib.suppress(OSError):
-            found[fd] = os.fstat(fd)
-    ours = [fd for fd, one in found.items() if not stat.S_ISREG(one.st_mode) or _is_shared(fd)]
+            statuses[fd] = os.fstat(fd)
+    ours = [
+        fd for fd, status in statuses.items() if not stat.S_ISREG(status.st_mode) or _is_shared(fd)
+    ]
     if len(ours) == 2 and os.path.sameopenfile(1, 2):
         return [(1, stem + ".log")]
     return [(fd, stem + (".out" if fd == 1 else ".err")) for fd in ours]
 
 
 def _is_shared(fd: int) -> bool:
-    """Whether the parent writes there, too: then it is no file made for this rank alone."""
+    """Return whether the parent writes there, too: then it is no file made for this rank alone."""
     try:
         return os.path.samestat(os.stat("/proc/%d/fd/%d" % (os.getppid(), fd)), os.fstat(fd))
     except OSError:
@@ -95,7 +99,7 @@ def _open(path: str) -> int:
 
 
 def _has_reader(fd: int) -> bool:
-    """Whether what is written there goes anywhere: not to /dev/null."""
+    """Return whether output there has a reader: it is not /dev/null."""
     return not stat.S_ISCHR(os.fstat(fd).st_mode) or os.isatty(fd)
 
 
@@ -106,9 +110,9 @@ def _flush() -> None:
 
 
 def _start_tee(label: str, files: Dict[int, int]) -> None:
-    """Start the process beside, whose own 1 and 2 are what this process's were.
+    """Start the process beside the rank, whose own 1 and 2 are what this process's were.
 
-    A shell starts it and leaves: it is no child of this process, which may wait for its own.
+    A shell starts it and exits: it is no child of this process, which may wait for its own.
     """
     alive, closed = os.pipe()
     answer, done = os.pipe()
@@ -136,7 +140,7 @@ def _start_tee(label: str, files: Dict[int, int]) -> None:
 
 
 def _hand_over(pid: int, closed: int, answer: int) -> None:
-    """Let the last lines be copied before this process ends, since a launcher may end all then."""
+    """Wait until the last lines are copied, since a launcher may end all when this process ends."""
     if os.getpid() != pid:
         return
     _flush()

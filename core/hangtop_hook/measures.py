@@ -1,8 +1,8 @@
 """Absolute minimum and maximum of tensors: enqueued while the program runs, read all at once.
 
 `abs().aminmax()` keeps nan and inf, is ten times faster on a CPU than norms or `isfinite().all()`
-(torch 2.4.1 and 2.13), and autocast leaves it alone. It takes the memory of one tensor for a
-moment. Nothing waits for a device but `read`.
+(torch 2.4.1 and 2.13), and autocast does not change it. It needs the memory of one tensor for a
+moment. Only `read` waits for a device.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 MAX_TENSORS = 16
-"""Tensors of one structure that are looked at: lists of thousands are caches, no activations."""
+"""Limit of tensors per structure: lists of thousands are caches, not activations."""
 MAX_DEPTH = 4
 _RECENT = 16
 
 
 class Measure:
-    """One tensor in one role, with what was measured of it.
+    """One tensor in one role, with its measured values.
 
-    ``low`` and ``high`` are the smallest and largest absolute value; ``top``, only of inputs, the
+    ``low`` and ``high`` are the smallest and largest absolute value; ``top``, for inputs only, the
     largest value. Each is a tensor without dimensions until `read`, then a float.
     """
 
@@ -38,7 +38,7 @@ class Measure:
         self.low, self.high, self.top = values
 
     def bad(self) -> Optional[str]:
-        """Return `nan` or `inf`; of an input -inf alone does not count, masks are made of it."""
+        """Return `nan` or `inf`; for an input -inf alone does not count, as masks contain it."""
         if math.isnan(self.high):
             return "nan"
         if math.isinf(self.high):
@@ -47,19 +47,19 @@ class Measure:
 
 
 class Measurer:
-    """Measures tensors; a tensor that is handed from module to module is measured once."""
+    """Measures tensors; a tensor that is passed from module to module is measured once."""
 
     def __init__(self) -> None:
         self.torch = sys.modules["torch"]
         self._recent: "OrderedDict[int, Tuple[Any, int, Tuple[Any, ...]]]" = OrderedDict()
 
     def measure(self, role: str, name: str, tensor: Any) -> Optional[Measure]:
-        """Return what is enqueued for a tensor; None of what holds no ordinary floats."""
+        """Enqueue the measuring of a tensor; return None if it holds no ordinary floats."""
         plain = self.plain(tensor)
         if plain is None:
             return None
         signed = role == "input"
-        values = self._known(plain, signed) if role != "weight" else None
+        values = self._cached(plain, signed) if role != "weight" else None
         if values is None:
             values = self._enqueue(plain, signed)
             if role != "weight":
@@ -77,7 +77,7 @@ class Measurer:
             return None
         if tensor.is_complex():
             return torch.view_as_real(tensor.detach())
-        # Formats of one byte know no such operation.
+        # One-byte formats do not support the operation.
         return tensor if tensor.is_floating_point() and tensor.element_size() > 1 else None
 
     def _enqueue(self, plain: Any, signed: bool) -> Tuple[Any, ...]:
@@ -85,13 +85,13 @@ class Measurer:
         low, high = plain.abs().aminmax()
         return low, high, plain.amax() if signed else None
 
-    def _known(self, plain: Any, signed: bool) -> Optional[Tuple[Any, ...]]:
-        found = self._recent.get(id(plain))
-        if found is None or found[0]() is not plain or found[1] != _version(plain):
+    def _cached(self, plain: Any, signed: bool) -> Optional[Tuple[Any, ...]]:
+        entry = self._recent.get(id(plain))
+        if entry is None or entry[0]() is not plain or entry[1] != _version(plain):
             return None
-        values = found[2]
+        values = entry[2]
         if signed and values[2] is None:
-            # What came out of a module counted there already, with its sign or without.
+            # The output of a module was already counted, with or without its sign.
             return values
         return values if signed else (values[0], values[1], None)
 
@@ -105,20 +105,20 @@ class Measurer:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Let what is done here be seen neither by autograd nor by modes that the program is in."""
+        """Hide operations in the body from autograd, and from modes that the program is in."""
         core = self.torch._C
         with self.torch.no_grad(), core.DisableTorchFunction(), core._DisableTorchDispatch():
             yield
 
 
 def _version(tensor: Any) -> Optional[int]:
-    """What tells that a tensor was changed in place; tensors of inference mode have none."""
+    """Return the version that changes with in-place writes; tensors of inference mode have none."""
     version: Optional[int] = None if tensor.is_inference() else tensor._version
     return version
 
 
 def tensors(value: Any, name: str, depth: int = MAX_DEPTH) -> Iterator[Tuple[str, Any]]:
-    """Return the tensors in arguments or results, by the path to each."""
+    """Yield the tensors in arguments or results, by the path to each."""
     if hasattr(value, "numel") and hasattr(value, "dtype"):
         yield name, value
     elif depth and isinstance(value, (tuple, list)):
@@ -135,12 +135,12 @@ def tensors(value: Any, name: str, depth: int = MAX_DEPTH) -> Iterator[Tuple[str
 def read(torch: Any, measures: List[Measure]) -> None:
     """Turn what was enqueued into floats: one wait for each device and type."""
     groups: Dict[Any, List[Tuple[Measure, str, Any]]] = {}
-    for one in measures:
+    for measure in measures:
         for field in ("low", "high", "top"):
-            value = getattr(one, field)
+            value = getattr(measure, field)
             if value is not None and not isinstance(value, float):
-                groups.setdefault((value.device, value.dtype), []).append((one, field, value))
+                groups.setdefault((value.device, value.dtype), []).append((measure, field, value))
     for group in groups.values():
         values = torch.stack([value for _, _, value in group]).tolist()
-        for (one, field, _), number in zip(group, values):
-            setattr(one, field, float(number))
+        for (measure, field, _), number in zip(group, values):
+            setattr(measure, field, float(number))

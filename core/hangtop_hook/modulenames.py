@@ -1,4 +1,4 @@
-"""Which module of the program's model this is: its name below the root, wrappers left out."""
+"""The names of modules: their paths below the root of the program's model, without wrappers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INNER = {
     "CheckpointWrapper": "_checkpoint_wrapped_module",
     "OffloadWrapper": "_checkpoint_wrapped_module",
 }
-"""Classes that wrap a module, and what they call it: torch 2.13, DeepSpeed 0.15."""
+"""Classes that wrap a module, and their attribute for it: torch 2.13, DeepSpeed 0.15."""
 
 
 class Name(NamedTuple):
@@ -26,43 +26,43 @@ class Name(NamedTuple):
 
 
 class Names:
-    """Names of modules and parameters, made out when a module without one is called."""
+    """Names of modules and parameters, updated when a module without a name is called."""
 
     def __init__(self) -> None:
         self._modules: Dict[int, Tuple[Any, Name]] = {}
         self._parameters: Dict[int, Tuple[Any, Name, str]] = {}
 
     def of(self, module: Any, root: Any) -> Optional[Name]:
-        """Return the name of a module that was called, below ``root``, the outermost one.
+        """Return the name of a called module, below ``root``, the outermost one.
 
         None for the graph of a compiler, which stands for modules that have names.
         """
-        found = self._look(module)
-        if found is None:
+        named = self._look(module)
+        if named is None:
             self._walk(root, "", class_of(unwrapped(root)), set())
-            found = self._look(module)
-        if found is None and type(module).__name__.startswith("GraphModule"):
+            named = self._look(module)
+        if named is None and type(module).__name__.startswith("GraphModule"):
             return None
-        if found is None:  # made in passing, and belongs to nothing
-            found = Name("", class_of(module), class_of(unwrapped(root)))
-        return found
+        if named is None:  # created on the fly, and belongs to no module
+            named = Name("", class_of(module), class_of(unwrapped(root)))
+        return named
 
     def of_parameter(self, parameter: Any) -> Tuple[Optional[Name], str]:
-        """Return the owner of a parameter and what it calls it; no owner where nobody knows."""
-        found = self._parameters.get(id(parameter))
-        if found is None or found[0]() is not parameter:
+        """Return the owner of a parameter and its name there; None where the owner is unknown."""
+        entry = self._parameters.get(id(parameter))
+        if entry is None or entry[0]() is not parameter:
             return None, "parameter"
-        return found[1], found[2]
+        return entry[1], entry[2]
 
     def _look(self, module: Any) -> Optional[Name]:
-        found = self._modules.get(id(module))
-        return found[1] if found is not None and found[0]() is module else None
+        entry = self._modules.get(id(module))
+        return entry[1] if entry is not None and entry[0]() is module else None
 
-    def _walk(self, module: Any, name: str, root: str, seen: Set[int]) -> None:
-        """Name everything below; a module that stands in two places goes by the first."""
-        if id(module) in seen:
+    def _walk(self, module: Any, name: str, root: str, visited: Set[int]) -> None:
+        """Name everything below; a module that occurs twice goes by its first name."""
+        if id(module) in visited:
             return
-        seen.add(id(module))
+        visited.add(id(module))
         mine = Name(name, class_of(module), root)
         self._modules[id(module)] = weakref.ref(module), mine
         for key, parameter in list(module._parameters.items()):
@@ -72,11 +72,11 @@ class Names:
         for key, child in list(module._modules.items()):
             if child is not None:
                 below = name if key == inner else "%s.%s" % (name, key) if name else key
-                self._walk(child, below, root, seen)
+                self._walk(child, below, root, visited)
 
 
 def unwrapped(module: Any) -> Any:
-    """Return what is inside of wrappers."""
+    """Return the module inside wrappers."""
     while type(module).__name__ in _INNER:
         inner = module._modules.get(_INNER[type(module).__name__])
         if inner is None:
@@ -86,7 +86,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def class_of(module: Any) -> str:
-    """Name a module's class; `fully_shard` makes a FSDPLinear of FSDPModule and Linear."""
+    """Return the name of a module's class; `fully_shard` makes FSDPLinear of Linear."""
     kind = type(module)
     if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
         kind = kind.__bases__[-1]

@@ -1,4 +1,4 @@
-"""The variables that switch on torch's flight recorder, and where it writes, by torch version.
+"""The variables that enable torch's flight recorder, and where it writes, by torch version.
 
 Read in the C++ libraries of torch 2.4.1, 2.8.0, 2.13.0 and 2.15.0. The first name of a group that
 is set wins in torch; an old name in a newer torch works, with a line of warning per process.
@@ -15,7 +15,7 @@ ENTRIES = 2000
 
 
 class Variable(NamedTuple):
-    """One name of one setting, and the versions of torch [since, before) that want it."""
+    """One name of one setting, and the versions of torch [since, before) that use it."""
 
     group: str
     name: str
@@ -25,7 +25,7 @@ class Variable(NamedTuple):
 
 TABLE = (
     Variable("entries", "TORCH_FR_BUFFER_SIZE", since=(2, 8)),
-    # 2.8 to 2.10 make the dump pipe only if the recorder is on by the old name.
+    # 2.8 to 2.10 make the dump pipe only if the recorder is enabled by the old name.
     Variable("entries", "TORCH_NCCL_TRACE_BUFFER_SIZE", before=(2, 11)),
     Variable("on-timeout", "TORCH_FR_DUMP_ON_TIMEOUT", since=(2, 15)),
     Variable("on-timeout", "TORCH_NCCL_DUMP_ON_TIMEOUT", before=(2, 15)),
@@ -36,13 +36,13 @@ TABLE = (
 
 
 def version_of(text: str) -> Optional[Version]:
-    """Return (2, 13) of "2.13.0+cpu", None of what is no version."""
+    """Return (2, 13) for "2.13.0+cpu", None if the text is not a version."""
     match = re.match(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def prefix(directory: str) -> str:
-    """What stands before the rank's number in the names of dumps and pipes."""
+    """Return the prefix of the rank's number in the names of dumps and pipes."""
     return directory + "/flight/rank_"
 
 
@@ -51,21 +51,25 @@ def variables(
 ) -> Dict[str, str]:
     """Return what to add to ``environ`` for this torch; for all versions where it is None.
 
-    A setting that the user made, by whatever name, stays: it is only repeated by the right name.
-    Names of files need ``directory``, which must be there on the node.
+    A setting that the user made, by whatever name, is kept: it is only repeated under the right
+    name. Names of files need ``directory``, which must exist on the node.
     """
     values = {"entries": str(ENTRIES), "on-timeout": "1"}
     if directory is not None:
         values.update(files=prefix(directory), pipe=prefix(directory))
-    found = {}
+    added = {}
     for group, default in values.items():
         names = _names(group)
-        value = next((environ[one.name] for one in names if one.name in environ), default)
-        for one in names:
-            if one.name not in environ and (version is None or one.since <= version < one.before):
-                found[one.name] = value
-    return found
+        value = next(
+            (environ[variable.name] for variable in names if variable.name in environ), default
+        )
+        for variable in names:
+            if variable.name not in environ and (
+                version is None or variable.since <= version < variable.before
+            ):
+                added[variable.name] = value
+    return added
 
 
 def _names(group: str) -> List[Variable]:
-    return [one for one in TABLE if one.group == group]
+    return [variable for variable in TABLE if variable.group == group]

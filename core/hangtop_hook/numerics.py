@@ -1,13 +1,13 @@
 """Finding the first inf or nan of a program: in activations, weights and gradients, by module.
 
-Hooks that torch has for all modules note the smallest and largest absolute value of what goes in
-and comes out, of the weights, and of gradients on their way back; the optimizer's are noted ahead
-of its step. Nothing waits for a device meanwhile: values are read when the outermost module has
-returned, when backward is over, and ahead of a step. A full backward hook would be simpler, but
-it puts a node of its own into the graph and forbids operations in place; a hook on a tensor does
-neither. What was compiled has no modules any more: inputs and outputs of the compiled module itself
-are looked at, and all weights in it. Those that FSDP spreads are looked at ahead of a pass, each
-part by the rank that holds it: within the pass all ranks have the same.
+Hooks that torch has for all modules record the smallest and largest absolute value of inputs and
+outputs, of weights, and of gradients in backward; those of the optimizer are recorded ahead of its
+step. Nothing waits for a device meanwhile: values are read when the outermost module has returned,
+when backward is over, and ahead of a step. A full backward hook would be simpler, but it adds a
+node to the graph and forbids operations in place; a hook on a tensor does neither. A compiled
+module has no submodules any more: its own inputs and outputs are measured, and all weights in it.
+Weights that FSDP shards are measured ahead of a pass, each part by the rank that holds it: within
+the pass all ranks have the same.
 
 A batch is a call of an outermost module; numbers begin at 0. Where a program calls several, as a
 model and its loss, the next batch begins with the first of them that is called again.
@@ -30,14 +30,14 @@ from .numericsfile import File, Settings, from_environment
 MODULE = "torch.nn.modules.module"
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MAX_PENDING = 8192
-"""Measures that wait to be read; then they are, wherever the program is."""
+"""Limit of pending measures; at the limit they are read, wherever the program is."""
 _KINDS = {"input": "activation", "output": "activation", "value": "activation", "weight": "weight"}
 
 Site = Optional[Tuple[Any, int]]
 
 
 _watcher: Any = None
-"""The watcher of this process, where its modules are watched."""
+"""The watcher of this process, if its modules are watched."""
 
 
 class Frame:
@@ -54,7 +54,7 @@ class Frame:
 
 
 class Bad(NamedTuple):
-    """Something that is not finite."""
+    """A non-finite value."""
 
     what: str
     kind: str
@@ -63,11 +63,11 @@ class Bad(NamedTuple):
 
 
 class Stop(FloatingPointError):
-    """Raised in the program where it was wished that it ends."""
+    """Raised in the program if it was requested to end at the first non-finite value."""
 
 
 def start(directory: str) -> None:
-    """Watch the modules of this process, if the run wants that and it is not a rank's helper."""
+    """Watch the modules of this process, if the run requests it and it is not a rank's helper."""
     settings = from_environment(os.environ)
     owner = os.environ.get(processes.RANK_PID, str(os.getpid()))
     if settings is not None and owner == str(os.getpid()):
@@ -86,7 +86,7 @@ def detect_overflow(tensor: Any, name: str) -> None:
 
 
 def register(module: Any, directory: str, settings: Settings) -> Watcher:
-    """Register the hooks in torch.nn.modules.module; the rest of torch may not be there yet."""
+    """Register the hooks in torch.nn.modules.module; the rest of torch may not be imported yet."""
     global _watcher
     _watcher = watcher = Watcher(File(directory, settings), settings)
 
@@ -95,10 +95,10 @@ def register(module: Any, directory: str, settings: Settings) -> Watcher:
             return
         watcher.guarded(watcher.before, module, arguments)
 
-    def after(module: Any, arguments: Any, *rest: Any) -> None:
+    def after(module: Any, arguments: Any, *results: Any) -> None:
         if sys.modules["torch"].compiler.is_compiling():
             return
-        watcher.guarded(watcher.after, module, *rest)
+        watcher.guarded(watcher.after, module, *results)
 
     watcher.handles.append(module.register_module_forward_pre_hook(before))
     add = module.register_module_forward_hook
@@ -110,14 +110,14 @@ def register(module: Any, directory: str, settings: Settings) -> Watcher:
 
 
 class Watcher:
-    """What is known of the modules of this process."""
+    """The watched modules of this process."""
 
     def __init__(self, file: File, settings: Settings) -> None:
         self.pid = os.getpid()
         self.off = False
         self.batch = 0
         self.handles: List[Any] = []
-        """What was registered in torch, for all modules and optimizers."""
+        """The handles of hooks in torch, for all modules and optimizers."""
         self._file = file
         self._settings = settings
         self._names = Names()
@@ -125,7 +125,7 @@ class Watcher:
         self._calls = threading.local()
         self._called: Set[int] = set()
         self._shown: Set[Tuple[int, str]] = set()
-        """Weights, by module and name, that were looked at ahead of this pass."""
+        """Weights, by module and name, that were measured ahead of this pass."""
         self._lock = threading.RLock()
         self._pending: List[Tuple[Frame, Measure]] = []
         self._finished: List[Frame] = []
@@ -135,7 +135,7 @@ class Watcher:
         self._backward = -1
 
     def guarded(self, action: Any, *arguments: Any) -> None:
-        """Act, unless this process is another one by now; an error ends watching, nothing else."""
+        """Act, unless this is a forked process by now; an error only ends watching."""
         if self.off or os.getpid() != self.pid:
             return
         try:
@@ -152,7 +152,7 @@ class Watcher:
             attempt("numerics", self._file.note, "stopped: %s: %s" % (type(error).__name__, error))
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self.off = True
         for handle in self.handles:
             handle.remove()
@@ -169,7 +169,7 @@ class Watcher:
         self.handles.append(hook)
 
     def _is_unfit(self) -> bool:
-        """Whether what happens is recorded or transformed: no operation of ours may get into it."""
+        """Return whether operations are recorded or transformed, so that ours would be included."""
         core = self._torch._C
         if core._get_tracing_state() or core._functorch.peek_interpreter_stack() is not None:
             return True
@@ -177,7 +177,7 @@ class Watcher:
         return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     def before(self, module: Any, arguments: Any) -> None:
-        """Note what goes into a module, and its own weights."""
+        """Measure the inputs of a module, and its own weights."""
         stack = self._stack()
         backward = self._torch._C._current_graph_task_id() != -1
         if not stack and not backward:  # in backward, a checkpoint calls its modules once more
@@ -200,7 +200,7 @@ class Watcher:
                     self._measure(frame, "weight", path, parameter)
 
     def _weights_ahead(self, module: Any, root: Any, site: Site) -> None:
-        """Note weights that no call of their own module will show as they are."""
+        """Measure weights that no call of their own module will see unchanged."""
         compiled = type(module).__name__ == "OptimizedModule"
         spread = module is root and "torch.distributed.fsdp" in sys.modules
         if not (compiled or spread):
@@ -216,7 +216,7 @@ class Watcher:
                 self._finished.append(frame)
 
     def _unshown(self, module: Any, compiled: bool) -> Iterator[Tuple[str, Any]]:
-        """Return the weights of a compiled or spread module that were not shown, each once."""
+        """Yield the weights of a compiled or sharded module that were not measured, each once."""
         for path, parameter in module._parameters.items():
             wanted = compiled or type(parameter).__name__ == "DTensor"
             if wanted and (id(module), path) not in self._shown:
@@ -224,27 +224,27 @@ class Watcher:
                 if parameter is not None:
                     yield path, parameter
 
-    def after(self, module: Any, *rest: Any) -> None:
-        """Note what comes out of a module; it is None where the module raised."""
+    def after(self, module: Any, *results: Any) -> None:
+        """Measure the output of a module; it is None where the module raised."""
         stack = self._stack()
         if not any(called is module for called, _ in stack):
             return
         called, frame = stack.pop()
-        while called is not module:  # calls that were left without a word
+        while called is not module:  # calls that ended without a hook
             called, frame = stack.pop()
         with self._measurer.apart():
-            for name, tensor in tensors(rest[0] if len(rest) == 2 else {}, "input"):
+            for name, tensor in tensors(results[0] if len(results) == 2 else {}, "input"):
                 self._measure(frame, "input", name, tensor)
-            for name, tensor in tensors(rest[-1], "output"):
+            for name, tensor in tensors(results[-1], "output"):
                 self._measure(frame, "output", name, tensor)
-        for name, tensor in tensors(rest[-1], "output"):
+        for name, tensor in tensors(results[-1], "output"):
             self._follow_back(frame, name, tensor)
         self._finished.append(frame)
         if not stack or len(self._pending) > MAX_PENDING:
             self.look()
 
     def _stack(self) -> List[Tuple[Any, Frame]]:
-        """The calls that this thread is in."""
+        """Return the calls that this thread is in."""
         if not hasattr(self._calls, "stack"):
             self._calls.stack = []
         stack: List[Tuple[Any, Frame]] = self._calls.stack
@@ -259,14 +259,14 @@ class Watcher:
 
     def _end_batch(self) -> None:
         self.look()
-        self._file.seen(self.batch)
+        self._file.record_batch(self.batch)
         last = self._settings.abort_after
         if last is not None and self.batch >= last:
             self._file.note("ended after batch %d, as asked for" % self.batch)
             raise Stop("ended after batch %d, as --abort-after-batch says" % self.batch)
 
     def _site(self) -> Site:
-        """Where the program calls the module, or shows a value: outside of torch and of us."""
+        """Return where the program, outside torch and us, calls the module or shows a value."""
         frame = sys._getframe(4)
         while frame.f_code.co_filename.startswith((self._inside, _OURS, "<eval_with_key>")):
             if frame.f_back is None:
@@ -281,7 +281,7 @@ class Watcher:
             self._pending.append((frame, measure))
 
     def _follow_back(self, frame: Frame, name: str, tensor: Any) -> None:
-        """Be told the gradient of an output; a tensor without history would keep the hook."""
+        """Hook the gradient of an output; a tensor without history would keep the hook."""
         if not getattr(tensor, "requires_grad", False) or tensor.grad_fn is None:
             return
 
@@ -292,19 +292,19 @@ class Watcher:
         tensor.register_hook(hook)
 
     def value(self, tensor: Any, name: str) -> None:
-        """Note a tensor, or tensors, that the program shows of its own accord."""
+        """Measure a tensor, or tensors, that the program passes itself."""
         stack = self._stack()
         owner = stack[-1][1].name if stack else Name("", "", "")
         frame = Frame("forward", self.batch, owner, self._site())
         with self._measurer.apart():
-            for path, one in tensors(tensor, str(name)[:60]):
-                self._measure(frame, "value", path, one)
+            for path, part in tensors(tensor, str(name)[:60]):
+                self._measure(frame, "value", path, part)
         self._finished.append(frame)
         if not stack:
             self.look()
 
     def gradient(self, call: Frame, name: str, gradient: Any) -> None:
-        """Note a gradient on its way back."""
+        """Measure a gradient in backward."""
         frame = Frame("backward", call.batch, call.name, call.site)
         with self._measurer.apart():
             self._measure(frame, "gradient", name, gradient)
@@ -316,7 +316,7 @@ class Watcher:
             engine.queue_callback(lambda: self.guarded(self.look))
 
     def step(self, optimizer: Any) -> None:
-        """Note the gradients that an optimizer is about to use."""
+        """Measure the gradients that an optimizer is about to use."""
         if getattr(optimizer, "found_inf", None) is not None:
             return  # a fused one, to which GradScaler leaves the check
         frames: Dict[Name, Frame] = {}
@@ -332,24 +332,28 @@ class Watcher:
         self.look()
 
     def look(self) -> None:
-        """Read what was noted, and tell what is not finite."""
+        """Read the pending measures, and report what is not finite."""
         with self._lock:
             pending, self._pending = self._pending, []
             finished, self._finished = self._finished, []
             with self._measurer.apart():
                 read(self._torch, [measure for _, measure in pending])
-            found = self._first(pending)
-            for bad in found:
-                self._file.found(bad, self._until(bad.frame, finished))
+            findings = self._first(pending)
+            for bad in findings:
+                self._file.record_bad(bad, self._until(bad.frame, finished))
             for frame in finished:
                 self._ring(frame.kind).append(frame)
             self._file.trace(finished)
-        if found and self._settings.stop and any(not self._file.expected(bad) for bad in found):
-            raise Stop(self._file.sentence(found[0]))
+        if (
+            findings
+            and self._settings.stop
+            and any(not self._file.expected(bad) for bad in findings)
+        ):
+            raise Stop(self._file.sentence(findings[0]))
 
     def _first(self, pending: Sequence[Tuple[Frame, Measure]]) -> List[Bad]:
-        """The first of each kind that was not found before."""
-        found = []
+        """Return the first of each kind that was not found before."""
+        findings = []
         for frame, measure in pending:
             what = measure.bad()
             if what is None:
@@ -359,15 +363,15 @@ class Watcher:
                 kind = "scaled gradient"
             if kind not in self._found:
                 self._found.add(kind)
-                found.append(Bad(what, kind, frame, measure))
-        return found
+                findings.append(Bad(what, kind, frame, measure))
+        return findings
 
     def _ring(self, kind: str) -> Deque[Frame]:
-        """The last frames of a kind: weights, forward, backward and steps each keep their own."""
+        """Return the last frames of a kind; weights, forward, backward and steps are separate."""
         return self._rings.setdefault(kind, deque(maxlen=self._settings.frames))
 
     def _until(self, last: Frame, finished: List[Frame]) -> List[Frame]:
-        """The frames up to one of the same kind, as many as are kept."""
+        """Return the frames up to one of the same kind, as many as are kept."""
         frames = list(self._ring(last.kind))
         for frame in finished:
             if frame is last:
@@ -377,15 +381,17 @@ class Watcher:
         return [*frames, last][-self._settings.frames :]
 
     def _is_scaled(self) -> bool:
-        """Whether the program has a GradScaler, under which gradients overflow by design.
+        """Return whether the program has a GradScaler, under which gradients overflow by design.
 
-        Only asked when the first gradient is not finite: to look through all objects takes a while.
+        Only checked when the first gradient is not finite: searching all objects takes a while.
         """
         if self._scaled is None:
             import gc
 
             amp = sys.modules.get("torch.amp.grad_scaler")
             scaler = getattr(amp, "GradScaler", ())
-            found = [one for one in gc.get_objects() if issubclass(type(one), scaler)]
-            self._scaled = any(one.is_enabled() for one in found)
+            scalers = [
+                candidate for candidate in gc.get_objects() if issubclass(type(candidate), scaler)
+            ]
+            self._scaled = any(candidate.is_enabled() for candidate in scalers)
         return self._scaled

@@ -1,7 +1,7 @@
-"""The file of one rank in which stands what was not finite: JSON lines, in docs/numerics.md.
+"""The file of one rank with its non-finite values: JSON lines, described in docs/numerics.md.
 
-Lines are appended as they come, so that what was seen is there however the rank ends, and while
-it hangs. The file is made when the first batch is over: ranks know their number by then.
+Lines are appended as they come, so that they exist however the rank ends, and while it hangs. The
+file is made when the first batch is over: ranks know their number by then.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ VARIABLE = "HANGTOP_NUMERICS"
 SCHEMA = "hangtop.numerics/1"
 FRAMES = 21
 SEEN_S = 30.0
-"""Seconds between two lines that say which batch the rank has come to."""
+"""Seconds between two lines with the rank's current batch."""
 MAX_TRACED = 256 << 20
-"""Bytes of traced batches."""
+"""Limit in bytes of traced batches."""
 
 
 class Settings(NamedTuple):
-    """What was asked for."""
+    """The settings of the search."""
 
     frames: int = FRAMES
     trace: Tuple[Tuple[int, int], ...] = ()
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     stop: bool = False
 
     def traces(self, batch: int) -> bool:
-        """Whether all of a batch is wanted."""
+        """Return whether a batch is traced."""
         return any(first <= batch <= last for first, last in self.trace)
 
 
@@ -45,26 +45,29 @@ def to_text(settings: Settings) -> str:
 
 
 def from_environment(environ: Mapping[str, str]) -> Optional[Settings]:
-    """Return what VARIABLE asks for; None where it is not set.
+    """Return the settings in VARIABLE; None where it is not set.
 
-    Raise ValueError for what `to_text` does not write.
+    Raise ValueError for a value that `to_text` does not write.
     """
     text = environ.get(VARIABLE)
     if not text:
         return None
     try:
-        told = json.loads(text)
-        trace = tuple((int(first), int(last)) for first, last in told["trace"])
-        after = told["abort_after"]
+        values = json.loads(text)
+        trace = tuple((int(first), int(last)) for first, last in values["trace"])
+        after = values["abort_after"]
         return Settings(
-            int(told["frames"]), trace, None if after is None else int(after), bool(told["stop"])
+            int(values["frames"]),
+            trace,
+            None if after is None else int(after),
+            bool(values["stop"]),
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError("%s is none of ours: %r" % (VARIABLE, error)) from None
 
 
 class File:
-    """The file of this process, made with its first line."""
+    """The file of this process, created with its first line."""
 
     def __init__(self, directory: str, settings: Settings) -> None:
         self._folder = os.path.join(directory, "numerics")
@@ -75,14 +78,14 @@ class File:
         self._said_at = -SEEN_S
         self._over: Optional[int] = None
         self._told: Optional[int] = None
-        """The last batch that is over, and the last of which that was written."""
+        """The last finished batch, and the last one that was written."""
         self._pid = 0
-        """The process that says so at its end, and no child that it forks."""
+        """The process that writes at its end, rather than a child that it forks."""
         self._said = False
         self._room = MAX_TRACED
 
-    def seen(self, batch: int) -> None:
-        """Say now and then that a batch is over, and of the last one when the program ends."""
+    def record_batch(self, batch: int) -> None:
+        """Record from time to time that a batch is over, and the last one when the program ends."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             atexit.register(self.last)
@@ -93,21 +96,21 @@ class File:
             self._write({"type": "seen", "batch": batch, "at": _now()})
 
     def last(self) -> None:
-        """Say which batch was the last one, as watching ends with it."""
+        """Record the last batch, as watching ends with it."""
         if self._over != self._told and os.getpid() == self._pid:
             self._told = self._over
             self._write({"type": "seen", "batch": self._over, "at": _now()})
 
     def note(self, text: str) -> None:
-        """Write why watching ended."""
+        """Record why watching ended."""
         self._write({"type": "note", "text": text[:400], "at": _now()})
 
     def expected(self, bad: Any) -> bool:
-        """Whether the program is made for that: GradScaler looks for its scale by overflows."""
+        """Return whether the program expects it: GradScaler finds its scale by overflows."""
         return bool(bad.kind == "scaled gradient")
 
-    def found(self, bad: Any, frames: Sequence[Any]) -> None:
-        """Write the first of a kind, with the frames before it, and say it in one line."""
+    def record_bad(self, bad: Any, frames: Sequence[Any]) -> None:
+        """Record the first value of a kind, with the frames before it, and print it in one line."""
         head = {
             "type": "first",
             "kind": bad.kind,
@@ -124,7 +127,7 @@ class File:
             self._say(self.sentence(bad))
 
     def trace(self, frames: Sequence[Any]) -> None:
-        """Write frames of batches of which all is wanted."""
+        """Record frames of traced batches."""
         for frame in frames:
             if self._settings.traces(frame.batch) and self._room > 0:
                 self._room -= self._write({"type": "frame", **_frame(frame)})
@@ -141,9 +144,9 @@ class File:
         where = ""
         if bad.frame.site is not None:
             where = ", called at %s:%d" % (bad.frame.site[0].co_filename, bad.frame.site[1])
-        who = "rank %d" % self._rank if self._rank is not None else "pid %d" % os.getpid()
+        subject = "rank %d" % self._rank if self._rank is not None else "pid %d" % os.getpid()
         return "%s: the first %s is in %s at batch %d%s" % (
-            who,
+            subject,
             bad.what,
             what,
             bad.frame.batch,
@@ -155,7 +158,7 @@ class File:
             sys.stderr.write("hangtop: %s; more in %s\n" % (text, self._path or "no file"))
 
     def _write(self, record: Dict[str, Any]) -> int:
-        """Append a line; a disk that is full costs the line only. Return its length."""
+        """Append a line and return its length; on a full disk only the line is lost."""
         line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with contextlib.suppress(OSError):
             if self._file is None:
@@ -167,8 +170,8 @@ class File:
     def _open(self) -> None:
         self._rank = _rank()
         node = os.uname().nodename.split(".")[0]
-        who = "pid%d" % os.getpid() if self._rank is None else "rank%d" % self._rank
-        name = "%s-%s-%d.jsonl" % (who, node, os.getpid())
+        subject = "pid%d" % os.getpid() if self._rank is None else "rank%d" % self._rank
+        name = "%s-%s-%d.jsonl" % (subject, node, os.getpid())
         self._path = os.path.join(self._folder, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
@@ -186,7 +189,7 @@ class File:
 
 
 def _rank() -> Optional[int]:
-    """The number of this rank: as torch knows it, else as variables tell."""
+    """Return the number of this rank: from torch, else from variables."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_initialized():
@@ -201,9 +204,9 @@ def _now() -> float:
 
 
 def _call(frame: Any) -> Dict[str, Any]:
-    """Which module it is, and where the program calls it."""
+    """Return the module of a call, and where the program calls it."""
     name = frame.name
-    found = {
+    described = {
         "batch": frame.batch,
         "way": frame.kind,
         "module": name.module,
@@ -212,20 +215,26 @@ def _call(frame: Any) -> Dict[str, Any]:
     }
     if frame.site is not None:
         code, line = frame.site
-        found.update(file=code.co_filename, line=line, function=code.co_name)
-    return found
+        described.update(file=code.co_filename, line=line, function=code.co_name)
+    return described
 
 
 def _frame(frame: Any) -> Dict[str, Any]:
     rows: List[List[Any]] = [
-        [one.role, one.name, list(one.shape), _number(one.low), _number(one.high)]
-        for one in frame.measures
+        [
+            measure.role,
+            measure.name,
+            list(measure.shape),
+            _number(measure.low),
+            _number(measure.high),
+        ]
+        for measure in frame.measures
     ]
     return {**_call(frame), "measures": rows}
 
 
 def _number(value: Any) -> Any:
-    """A number of four digits, or a word: JSON has no nan. None of what was not read."""
+    """Return a number of four digits, or a word, as JSON has no nan; None if it was not read."""
     if not isinstance(value, float):
         return None
     return float("%.4g" % value) if math.isfinite(value) else str(value)

@@ -1,4 +1,4 @@
-"""pdb over a socket; imported by `prompt` only when somebody asks for a prompt."""
+"""pdb over a socket; imported by `prompt` only when a prompt is requested."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Prompt(pdb.Pdb):
-    """pdb over a socket: what would end the program lets it go on instead."""
+    """pdb over a socket: commands that would end the program let it continue instead."""
 
     def __init__(self, end: socket.socket) -> None:
-        # Two streams: writing to one that is also read from drops what it has read ahead.
+        # Two streams: writing to a stream that is also read from drops its read-ahead.
         lines = end.makefile("r", encoding="utf-8", errors="replace")
         out = end.makefile("w", encoding="utf-8", errors="replace")
         ours = __name__.partition(".")[0] + ".*"
@@ -26,12 +26,12 @@ class Prompt(pdb.Pdb):
         self.left = False
 
     def stop_at(self, frame: FrameType) -> None:
-        """Open the prompt at ``frame`` now; on return the program goes on, maybe stepping."""
+        """Open the prompt at ``frame`` now; on return the program continues, perhaps stepping."""
         self.reset()
-        one: Optional[FrameType] = frame
-        while one is not None:
-            self.botframe = one
-            one = one.f_back
+        current: Optional[FrameType] = frame
+        while current is not None:
+            self.botframe = current
+            current = current.f_back
         where = "process %d" % os.getpid()
         if "RANK" in os.environ:
             where = "rank %s, %s" % (os.environ["RANK"], where)
@@ -39,15 +39,15 @@ class Prompt(pdb.Pdb):
         self.interaction(frame, None)
         if self.left:
             return
-        one = frame
-        while one is not None:
-            one.f_trace = self.trace_dispatch
-            one = one.f_back
+        current = frame
+        while current is not None:
+            current.f_trace = self.trace_dispatch
+            current = current.f_back
         self.message("hangtop: it runs; Ctrl-C lets it go on without a prompt")
         sys.settrace(self.trace_dispatch)
 
     def leave(self) -> None:
-        """Let the program go on, with nothing of this left in it."""
+        """Let the program continue, with no trace function left in it."""
         if self.left:
             return
         self.left = True
@@ -58,10 +58,10 @@ class Prompt(pdb.Pdb):
             pass
         self.set_continue()
         sys.settrace(None)
-        one: Optional[FrameType] = sys._getframe()
-        while one is not None:
-            one.f_trace = None
-            one = one.f_back
+        current: Optional[FrameType] = sys._getframe()
+        while current is not None:
+            current.f_trace = None
+            current = current.f_back
         try:
             self.stdout.write("hangtop: left; it goes on\n")
             self.stdout.flush()
@@ -78,7 +78,7 @@ class Prompt(pdb.Pdb):
                 pass
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """As pdb's, unless nobody is there any more."""
+        """Trace as pdb does, unless the other end is closed."""
         if self.left:
             return None
         if event != "line" and self._is_gone():
@@ -87,49 +87,49 @@ class Prompt(pdb.Pdb):
         return pdb.Pdb.trace_dispatch(self, frame, event, arg)
 
     def _is_gone(self) -> bool:
-        """Whether the other end is closed; the end of what it types is not that yet."""
+        """Return whether the other end is closed; the end of its input is not that yet."""
         look = select.poll()
         look.register(self.end, 0)
         return bool(look.poll(0))
 
-    def interaction(self, frame: Any, *rest: Any) -> None:
-        """Prompt; who cannot be reached any more has left."""
+    def interaction(self, frame: Any, *arguments: Any) -> None:
+        """Prompt; if the other end cannot be reached, leave."""
         try:
-            pdb.Pdb.interaction(self, frame, *rest)
+            pdb.Pdb.interaction(self, frame, *arguments)
         except (OSError, ValueError):
             self.leave()
 
-    def message(self, msg: str, *rest: Any, **named: Any) -> None:
-        """Print for who is there."""
+    def message(self, msg: str, *arguments: Any, **named: Any) -> None:
+        """Print to the other end."""
         try:
-            pdb.Pdb.message(self, msg, *rest, **named)
+            pdb.Pdb.message(self, msg, *arguments, **named)
             self.stdout.flush()
         except (OSError, ValueError):
             self.leave()
 
     def do_continue(self, arg: str) -> Any:
-        """Go on: to the next breakpoint, or for good where there is none."""
-        if any(one for one in self.get_all_breaks().values()):
+        """Continue to the next breakpoint, or for good where there is none."""
+        if any(lines for lines in self.get_all_breaks().values()):
             return pdb.Pdb.do_continue(self, arg)
         return self.do_quit(arg)
 
     do_c = do_cont = do_continue
 
     def do_quit(self, arg: str) -> Any:
-        """Leave; the program goes on."""
+        """Leave; the program continues."""
         self.leave()
         return 1
 
     do_q = do_exit = do_EOF = do_detach = do_quit
 
     def do_run(self, arg: str) -> None:
-        """Refuse what would need the terminal of the program, or start it anew."""
+        """Refuse commands that would need the terminal of the program, or restart it."""
         self.message("hangtop: not in a rank that runs")
 
     do_restart = do_interact = do_debug = do_run
 
     def do_clear(self, arg: str) -> Any:
-        """As pdb's, which would ask on the terminal of the program before it clears all."""
+        """Clear as pdb does, which would ask on the terminal of the program before clearing all."""
         if arg:
             return pdb.Pdb.do_clear(self, arg)
         self.clear_all_breaks()
@@ -138,5 +138,5 @@ class Prompt(pdb.Pdb):
     do_cl = do_clear
 
     def help_pdb(self) -> None:
-        """Say it in short: pdb's would start a pager on the terminal of the program."""
+        """Print a short help: pdb's would start a pager on the terminal of the program."""
         self.message("help lists the commands, help COMMAND says what one does")

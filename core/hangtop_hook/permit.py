@@ -1,9 +1,9 @@
 """Letting the user's own tools look into a process, and stacks on a signal.
 
 Where Linux's Yama is set to 1, only ancestors of a process may trace it, so that py-spy of the same
-user may not. PR_SET_PTRACER with "any" (prctl(2)) takes that rule back for this process: what is
-left is Linux's ordinary one, the same user or root. Nothing is done where Yama is off, and nothing
-can be where it is set to 2 or 3.
+user may not. PR_SET_PTRACER with "any" (prctl(2)) lifts that rule for this process: what remains is
+Linux's ordinary one, the same user or root. Nothing is done where Yama is off, and nothing can be
+where it is set to 2 or 3.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 SIGNAL_OFFSET = 7
-"""SIGRTMIN+7: no program at hand uses it, unlike SIGUSR1 and SIGUSR2, which jobs are warned by."""
+"""SIGRTMIN+7: no known program uses it, unlike SIGUSR1 and SIGUSR2, which warn jobs."""
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -35,7 +35,7 @@ def let_own_tools_look(path: str = YAMA) -> bool:
 
 
 def set_ptracer() -> int:
-    """Call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); 0 when it worked."""
+    """Call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); return 0 when it worked."""
     import ctypes
 
     anybody = ctypes.c_ulong(-1)
@@ -46,7 +46,7 @@ def set_ptracer() -> int:
 def dump_on_signal(directory: str, number: int) -> bool:
     """Let SIGRTMIN+7 append the stacks of all threads to a file, also while the GIL is held.
 
-    A program that wants this signal for itself has it: its own handler takes this one's place.
+    A program that uses this signal itself replaces this handler.
     """
     import faulthandler
     import signal
@@ -62,7 +62,7 @@ def dump_on_signal(directory: str, number: int) -> bool:
 
 
 def is_taken(number: int) -> bool:
-    """Whether this process catches or ignores a signal, in Python or in a library."""
+    """Return whether this process catches or ignores a signal, in Python or in a library."""
     with open("/proc/self/status", errors="replace") as file:
         masks = dict(line.split(":\t", 1) for line in file if line.startswith(("SigCgt", "SigIgn")))
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks.values())

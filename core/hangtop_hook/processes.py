@@ -1,7 +1,7 @@
-"""Which process is a rank: told at start by the variables of launchers, and never of a launcher.
+"""Which process is a rank: known at start from the variables of launchers; a launcher is not.
 
-What a launcher or a DataLoader worker inherits does not make it a rank: the former is known by
-its command line, the latter by a mark that a rank leaves for its children.
+Variables that a launcher or a DataLoader worker inherits do not make it a rank: the former is
+recognised by its command line, the latter by a mark that a rank leaves for its children.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def rank_at_start() -> Optional[int]:
-    """Return this process's rank, where its environment says it is one and it is no launcher."""
+    """Return this process's rank, where its environment names one and it is no launcher."""
     if RANK_PID in os.environ or not any(name in os.environ for name in _NUMBERS):
         return None
     return None if is_launcher(command_line()) else rank_in_environment()
 
 
 def rank_in_environment() -> Optional[int]:
-    """Return the rank that variables tell; RANK only counts beside the rendezvous."""
+    """Return the rank in the variables; RANK only counts beside the rendezvous."""
     for name in _NUMBERS:
         number = count_in(name)
-        if name == "RANK" and not any(other in os.environ for other in _RENDEZVOUS):
+        if name == "RANK" and not any(variable in os.environ for variable in _RENDEZVOUS):
             continue
         if number is not None:
             return number
@@ -44,7 +44,7 @@ def rank_in_environment() -> Optional[int]:
 
 
 def count_in(name: str) -> Optional[int]:
-    """Return the number that a variable tells; None where it is not set, or none of a launcher."""
+    """Return the number in a variable; None if it is not set, or belongs to no launcher."""
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
@@ -64,7 +64,7 @@ def command_line() -> List[str]:
 
 
 def is_launcher(command: List[str]) -> bool:
-    """Whether a Python command line runs a launcher of ranks."""
+    """Return whether a Python command line runs a launcher of ranks."""
     words = iter(command[1:])
     for word in words:
         if not word.startswith("-"):

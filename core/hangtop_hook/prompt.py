@@ -1,11 +1,11 @@
 """A pdb prompt in this process, when `hangtop debug` asks for one with a signal.
 
-Nothing listens here. `terminal.py`, which a person has started on this node, makes a unix socket in
+Nothing listens here. `terminal.py`, which the user has started on this node, makes a unix socket in
 this user's own directory (`server.socket_directory`) and sends SIGRTMIN+8; Python runs the handler
-in the main thread as soon as that comes back to the interpreter, and the handler connects. Without
-the socket, or where its other end is no process of this user, it returns at once: a request that
-was given up in the meantime stops nobody. When the other end goes, however it goes, the program
-runs on as before.
+in the main thread as soon as that returns to the interpreter, and the handler connects. Without the
+socket, or if its other end is not a process of this user, it returns at once: a request that was
+given up meanwhile stops no rank. When the other end closes, for whatever reason, the program
+continues as before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _forks: Any = False
 
 
 def wait_for_debugger(directory: str) -> bool:
-    """Install the handler, where the run has signals and the program has not taken this one."""
+    """Install the handler, where the run has signals and the program does not use this one.
+
+    Return whether it is installed.
+    """
     import signal
     import threading
 
@@ -46,12 +49,12 @@ def wait_for_debugger(directory: str) -> bool:
 
 
 def socket_path(pid: int, uid: int) -> str:
-    """Where the other end waits for the process ``pid``."""
+    """Return the path of the socket at which the client waits for the process ``pid``."""
     return "/tmp/hangtop-%d/debug-%d.sock" % (uid, pid)  # noqa: S108  # its directory is checked
 
 
 def answer(number: int, frame: Optional[FrameType]) -> None:
-    """Handle the signal: open a prompt where somebody waits for one."""
+    """Handle the signal: open a prompt if a client waits for one."""
     from .failures import attempt
 
     attempt("debug", _answer, frame)
@@ -71,7 +74,7 @@ def _answer(frame: Optional[FrameType]) -> None:
     if not _forks:
         _forks = True
         os.register_at_fork(after_in_child=_leave_in_child)
-    # Only now, so that nobody pays for importing pdb who does not ask.
+    # Imported late, since importing pdb is slow and rarely needed.
     from .pdbsocket import Prompt
 
     _current = Prompt(end)
@@ -79,7 +82,7 @@ def _answer(frame: Optional[FrameType]) -> None:
 
 
 def connect(pid: int) -> Optional[socket.socket]:
-    """Connect to who asks; None where nobody does, or who does is somebody else."""
+    """Connect to the client; return None if there is none, or it is another user's."""
     path = socket_path(pid, os.getuid())
     try:
         place = os.lstat(os.path.dirname(path))
@@ -115,7 +118,7 @@ def _refuse(end: socket.socket, why: str) -> None:
 
 
 def _leave_in_child() -> None:
-    """A forked child has neither the prompt nor its breakpoints."""
+    """Remove the prompt and its breakpoints in a forked child."""
     if _current is not None and not _current.left:
         sys.settrace(None)
         _current.left = True

@@ -1,4 +1,4 @@
-"""What a process does once it is known to be a rank."""
+"""Preparing a process once it is known to be a rank."""
 
 from __future__ import annotations
 

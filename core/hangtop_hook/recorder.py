@@ -2,12 +2,13 @@
 
 `flight/ended_rank_N` of the run has the form of torch's own dumps (a pickle, without stacks: those
 would import torch._inductor), and beside its keys `hangtop`: whether the rank finished or ended by
-an exception, and whether that came out of a collective. Two things are put right, which torch 2.13
+an exception, and whether that came out of a collective. Two things are corrected, which torch 2.13
 gets wrong for gloo: the ranks of groups, and that an operation which failed counts as completed.
 
-Written at the normal end, too: of a rank without a file nobody could tell whether it had finished
-or was killed. Not by a rank that a signal ends: a handler would change what the signal does. A rank
-that fails writes down what others on its node hold, before a launcher ends these: see `siblings`.
+Written at the normal end, too: without a file it would be unknown whether a rank had finished or
+was killed. Not written by a rank that a signal ends: a handler would change what the signal does. A
+rank that fails writes the recordings of the other ranks on its node, before a launcher ends these:
+see `siblings`.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 BINDING = "torch._C._distributed_c10d"
 LONGEST_S = 1.0
-"""Seconds for which the end of a rank may be delayed."""
+"""Seconds by which the end of a rank may be delayed."""
 MOST_ENTRIES = 10000
-"""Entries a recorder may hold: writing down 2,000 takes 0.12 s of CPU."""
+"""Limit of entries in a recorder: writing 2,000 takes 0.12 s of CPU."""
 MOST_MEMBERS = 200000
-"""Ranks of all groups together that are written."""
+"""Limit of ranks of all groups together that are written."""
 _DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
 _SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _FAILED = re.compile(r"gloo/|NCCL|timed out|closed by peer|reset by peer", re.IGNORECASE)
-"""What an exception says that came out of a collective."""
+"""Matches the text of exceptions from a collective."""
 _COPY = 'umask 077; cat >"$1" && mv -f "$1" "$2" || rm -f "$1"'
 _COPY_NEW = 'umask 077; cat >"$1" && mv -n "$1" "$2"; rm -f "$1"'
-"""Leaves what the rank itself has written in the meantime."""
+"""Keeps a file that the rank itself has written in the meantime."""
 _kept: Dict[int, "Keeper"] = {}
-"""By process id: a fork takes this along."""
+"""By process id: a fork copies this."""
 
 
 class Keeper:
-    """What the end of this rank will need."""
+    """The data that is needed when this rank ends."""
 
     def __init__(self, module: Any, directory: str) -> None:
         self.module = module
@@ -54,11 +55,11 @@ class Keeper:
         self.groups: Dict[str, Dict[str, str]] = {}
 
     def path_of(self, rank: int) -> str:
-        """Where what a rank held at its end is written."""
+        """Return the path of a rank's recording at its end."""
         return os.path.join(self.folder, "ended_rank_%d" % rank)
 
     def note_groups(self) -> None:
-        """Take note of the process groups: destroying them makes torch forget their ranks."""
+        """Record the process groups: destroying them makes torch forget their ranks."""
         self.groups.update(groups_of(self.module))
 
     def write(self) -> None:
@@ -78,7 +79,7 @@ class Keeper:
             self.write_others()
 
     def write_others(self) -> None:
-        """Write what other ranks of this node hold, which a launcher may end next."""
+        """Write the recordings of other ranks of this node, which a launcher may end next."""
         from . import siblings
 
         until = time.monotonic() + siblings.LONGEST_S
@@ -91,7 +92,7 @@ class Keeper:
         return "%s.part-%d" % (path, self.pid)
 
     def _has_written(self) -> bool:
-        """Whether torch has written its own dump, which has stacks."""
+        """Return whether torch has written its own dump, which has stacks."""
         try:
             return os.stat("%s/rank_%d" % (self.folder, self.rank)).st_mtime >= self.began
         except OSError:
@@ -104,16 +105,16 @@ def keep(module: Any, directory: str) -> None:
         return
     keeper = _kept[os.getpid()] = Keeper(module, directory)
     with contextlib.suppress(OSError):
-        os.unlink(keeper.path)  # of an attempt that torchrun has restarted
+        os.unlink(keeper.path)  # from an attempt that torchrun has restarted
     atexit.register(_at_end, keeper)
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _is_child():
-        # A process that multiprocessing has forked never comes to what is registered above.
+        # A process that multiprocessing has forked never runs what is registered above.
         util.Finalize(None, _at_end, args=(keeper,), exitpriority=1000)
 
 
 def before_destroy() -> None:
-    """Take note of the groups while torch knows them."""
+    """Record the groups while torch knows them."""
     keeper = _kept.get(os.getpid())
     if keeper is not None:
         keeper.note_groups()
@@ -177,16 +178,16 @@ def _described(error: BaseException) -> str:
 
 
 def chain(error: Optional[BaseException]) -> Iterator[BaseException]:
-    """Yield an exception and those that it came from."""
-    seen: Set[int] = set()
-    while error is not None and id(error) not in seen and len(seen) < 20:
-        seen.add(id(error))
+    """Yield an exception and its chain of causes and contexts."""
+    visited: Set[int] = set()
+    while error is not None and id(error) not in visited and len(visited) < 20:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
 
 def reopen(dump: Dict[str, Any]) -> None:
-    """Let the newest operation of gloo be open: it failed, which the recorder calls completed."""
+    """Reopen the newest operation of gloo: it failed, which the recorder calls completed."""
     entry = dump["entries"][-1]
     if not str(entry.get("profiling_name")).startswith("gloo:"):
         return
@@ -200,7 +201,7 @@ def reopen(dump: Dict[str, Any]) -> None:
 def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
     """Return the process groups of this rank, in the form of `pg_config`."""
     world = getattr(module, "_world", None)
-    found: Dict[str, Dict[str, str]] = {}
+    groups: Dict[str, Dict[str, str]] = {}
     left = MOST_MEMBERS
     for group, name in dict(getattr(world, "pg_names", {})).items():
         members = world.pg_group_ranks.get(group) if world is not None else None
@@ -209,8 +210,8 @@ def groups_of(module: Any) -> Dict[str, Dict[str, str]]:
         left -= len(members)
         ordered: List[int] = sorted(members, key=members.__getitem__)
         desc = str(getattr(group, "group_desc", "") or "")
-        found[str(name)] = {"name": str(name), "desc": desc, "ranks": str(ordered)}
-    return found
+        groups[str(name)] = {"name": str(name), "desc": desc, "ranks": str(ordered)}
+    return groups
 
 
 def hand_over(
@@ -218,7 +219,7 @@ def hand_over(
 ) -> None:
     """Let another process write a file and give it its name, and wait for that a moment.
 
-    A file system that hangs holds up that process, and not this one.
+    A file system that hangs then blocks that process, and not this one.
     """
     until = time.monotonic() + LONGEST_S if until is None else until
     source, sink = os.pipe()
@@ -237,7 +238,7 @@ def _start(command: Sequence[str], source: int) -> int:
     """Start a program that reads from ``source``, and holds nothing else of this process open."""
     actions: List[Any] = [(os.POSIX_SPAWN_DUP2, source, 0)]
     actions += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
-    # gloo's sockets stay open in what a rank starts: its peers would not see it end.
+    # gloo's sockets stay open in processes that a rank starts: its peers would not see it end.
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in numbers if fd > 2 and _is_open(fd)]
     path = os.environ.get("PATH", os.defpath)
@@ -253,7 +254,7 @@ def _is_open(fd: int) -> bool:
 
 
 def _pour(data: bytes, sink: int, until: float) -> bool:
-    """Write all of it, as fast as it is read; False where it takes too long."""
+    """Write all of it, as fast as it is read; return False if it takes too long."""
     os.set_blocking(sink, False)
     left = memoryview(data)
     while left:
@@ -264,7 +265,7 @@ def _pour(data: bytes, sink: int, until: float) -> bool:
 
 
 def _await(child: int, until: float) -> None:
-    """Wait for a process, and end it where it takes too long."""
+    """Wait for a process, and end it if it takes too long."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(child, os.WNOHANG)[0] == 0:
             if time.monotonic() > until:

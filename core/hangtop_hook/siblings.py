@@ -1,11 +1,12 @@
 """The flight recorders of the other ranks of this node, read by a rank that ends by an exception.
 
-A launcher ends the others as soon as one rank fails, by SIGTERM as a rule, and that leaves them no
-moment of their own: a handler in Python would only run once a blocked main thread comes back, and
-any handler at all, as a blocked signal, is inherited, found by frameworks and ends ranks later.
-torch's worker server answers in them without the GIL, so who fails asks for what they hold.
+A launcher ends the other ranks as soon as one fails, by SIGTERM as a rule, which leaves them no
+time to write: a Python handler would only run once a blocked main thread returns to the
+interpreter, and any handler at all, like a blocked signal, is inherited, found by frameworks and
+ends ranks later. torch's worker server answers in them without the GIL, so the failing rank asks
+for their recordings.
 
-What a rank writes down itself at its end takes the place of what is written here.
+What a rank writes itself at its end replaces what is written here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 from . import server
 
 LONGEST_S = 1.0
-"""Seconds for which asking all others may delay the end of a rank."""
+"""Seconds by which asking all others may delay the end of a rank."""
 MAX_ANSWER = 16 << 20
 _PATH = "/handler/fr_trace_json"
 
@@ -49,7 +50,7 @@ def _environ(pid: int) -> Dict[str, str]:
 
 
 def ask(path: str, until: float) -> Optional[Dict[str, Any]]:
-    """Return what the recorder of a rank holds; None where it is empty, or does not answer."""
+    """Return the recording of a rank; None if it is empty, or the rank does not respond."""
     import http.client
 
     connection = http.client.HTTPConnection("localhost")
@@ -67,7 +68,7 @@ def ask(path: str, until: float) -> Optional[Dict[str, Any]]:
 def recorders(
     directory: str, groups: Mapping[str, Mapping[str, str]], until: float
 ) -> Iterator[Tuple[int, bytes]]:
-    """Yield the recorders of other ranks, with the ranks of groups, which gloo does not tell."""
+    """Yield the recordings of other ranks, with the ranks of groups, which gloo does not record."""
     for rank, path in running(directory):
         if time.monotonic() > until:
             return

@@ -1,4 +1,4 @@
-"""Copies what a rank writes to its log to where its output went before, line by line, with a label.
+"""Copies a rank's log to where its output went before, line by line, with a label.
 
 Run beside the rank, as a program of its own: `tee.py LABEL PID [FD FILE OFFSET]...`. It ends soon
 after the rank, however that ends. Descriptor 3 is written to when the rank is about to end; 4 is
@@ -17,11 +17,11 @@ from typing import List, Optional
 
 PAUSE_S = 0.1
 IDLE_S = 0.5
-"""A line without end is shown after this long: it may be a question."""
+"""Seconds after which an unfinished line is shown: it may be a question."""
 MAX_LINE = 1 << 20
-"""Bytes of a line without end that are kept: more are shown in parts."""
+"""Limit in bytes of an unfinished line: longer ones are shown in parts."""
 LAST_S = 10
-"""Seconds for the last lines: whoever should read them may have stopped."""
+"""Seconds for the last lines: their reader may have stopped."""
 END, DONE = 3, 4
 
 
@@ -37,7 +37,7 @@ class Copy:
         self.idle = 0.0
 
     def step(self) -> bool:
-        """Copy what has come; whether anything has."""
+        """Copy new lines; return whether there were any."""
         data = os.read(self.file, 1 << 16)
         if not data:
             self.idle += PAUSE_S
@@ -54,23 +54,23 @@ class Copy:
 
     def finish(self) -> None:
         """Write a last line that has no end."""
-        rest, self.rest = self.rest, b""
-        if rest:
-            self._write(self.label + rest + b"\n")
+        remainder, self.rest = self.rest, b""
+        if remainder:
+            self._write(self.label + remainder + b"\n")
 
     def _write(self, data: bytes) -> None:
         while data:
             try:
                 data = data[os.write(self.fd, data) :]
-            except BlockingIOError:  # somebody has made the terminal non-blocking
+            except BlockingIOError:  # another process has made the terminal non-blocking
                 select.select([], [self.fd], [])
 
 
 def let_go() -> None:
-    """Close whatever else of the rank's came along: its sockets are to close with it.
+    """Close all inherited descriptors of the rank: its sockets must close with it.
 
-    gloo and NCCL leave theirs open in what a rank starts, and where those live on its peers would
-    not see that it has ended.
+    gloo and NCCL leave theirs open in processes that a rank starts, and while those live its peers
+    would not see that it has ended.
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > DONE:
@@ -79,7 +79,7 @@ def let_go() -> None:
 
 
 def start_time(pid: int) -> Optional[bytes]:
-    """When a process was started, in the kernel's words; None when it has ended."""
+    """Return when a process was started, in the kernel's words; None when it has ended."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -90,7 +90,7 @@ def start_time(pid: int) -> Optional[bytes]:
 
 def copy(copies: List[Copy]) -> None:
     """Copy until there is no more for now."""
-    while any([one.step() for one in copies]):  # noqa: C419  # none is to be left out
+    while any([part.step() for part in copies]):  # noqa: C419  # none is to be left out
         pass
 
 
@@ -101,9 +101,9 @@ def main(arguments: List[str]) -> None:
     let_go()
     label, pid = os.fsencode(arguments[0]), int(arguments[1])
     started = start_time(pid)
-    rest = arguments[2:]
+    files = arguments[2:]
     copies = [
-        Copy(int(rest[i]), rest[i + 1], int(rest[i + 2]), label) for i in range(0, len(rest), 3)
+        Copy(int(files[i]), files[i + 1], int(files[i + 2]), label) for i in range(0, len(files), 3)
     ]
     ending = [END]
     while started is not None and start_time(pid) == started:
@@ -114,12 +114,12 @@ def main(arguments: List[str]) -> None:
             os.close(DONE)
     signal.alarm(LAST_S)
     copy(copies)
-    for one in copies:
-        one.finish()
+    for log in copies:
+        log.finish()
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except OSError:
-        sys.exit(1)  # nobody reads any more; the files are complete all the same
+        sys.exit(1)  # the reader has exited; the files are complete all the same

@@ -1,14 +1,14 @@
-"""The other end of `prompt`: run on the node of a rank, it gives a terminal to its pdb.
+"""The client of `prompt`: run on the node of a rank, it connects a terminal to the rank's pdb.
 
 `python3 -S -s RUN/hook/hangtop_hook/terminal.py PID [SECONDS]`. Makes a unix socket in this user's
-own directory, sends the signal, and waits for the process to come; nothing but that process, of
-this user, is let in. However this ends, the process goes on.
+own directory, sends the signal, and waits for the process to connect; only that process, of this
+user, is accepted. However this ends, the process continues.
 
-A process that the hook is not in, of Python 3.14 or later, is asked by `sys.remote_exec`
-(PEP 768), with modules that were carried here (`carried`). It may come to that long after it was
-given up; then it finds nobody, and goes on.
+A process without the hook, of Python 3.14 or later, is asked by `sys.remote_exec` (PEP 768), with
+modules that are carried along (`carried`). It may run the request long after that was given up;
+then it finds no socket, and continues.
 
-Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time, 5 it
+Exit status: 0 left, 3 it cannot be asked, 4 it did not return to the interpreter in time, 5 it
 ended while the prompt was open.
 """
 
@@ -25,14 +25,14 @@ from typing import Any, List, Optional
 CANNOT, BLOCKED, ENDED = 3, 4, 5
 WAIT_S = 3.0
 _MOST = 10
-"""Times as long is waited at most where the process gets no processor."""
+"""Limit of the wait, as a multiple of the timeout, where the process gets no processor."""
 _LOOK_S = 0.1
 _LAST = 1000
-"""Bytes of the end of what was said that are looked at; a line of ours is shorter."""
+"""Number of bytes from the end of the output that are examined; a line of ours is shorter."""
 
 
 def main(words: List[str], *, remote: bool = False) -> int:
-    """Run; returns the exit status. With ``remote`` Python itself asks, without a signal."""
+    """Run the client; return the exit status. ``remote`` uses Python's debugging, not a signal."""
     from . import prompt, server
 
     pid, seconds = int(words[0]), float(words[1]) if len(words) > 1 else WAIT_S
@@ -56,7 +56,7 @@ def main(words: List[str], *, remote: bool = False) -> int:
         except KeyboardInterrupt:
             return say("given up: nothing was stopped", CANNOT)
         finally:
-            # From now on the process finds nobody here, should it come late.
+            # From now on a late process finds no socket here.
             with contextlib.suppress(OSError):
                 os.unlink(path)
                 os.rmdir(os.path.dirname(path))
@@ -71,12 +71,15 @@ def main(words: List[str], *, remote: bool = False) -> int:
 
 
 def _ask_python(pid: int, place: str) -> Optional[str]:
-    """Let Python run our program in its main thread, once that comes back to it; why not, if so."""
+    """Let Python run our program in its main thread, once that returns to the interpreter.
+
+    Return why it could not be asked.
+    """
     from . import carried
 
     path = place[: -len(".sock")] + ".py"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # of a request that was given up
+        os.unlink(path)  # from a request that was given up
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(carried.for_rank(path, place))
@@ -89,7 +92,7 @@ def _ask_python(pid: int, place: str) -> Optional[str]:
 
 
 def _in_words(error: BaseException) -> str:
-    """Say why Python refused; what it was in the end is in what it says last or first."""
+    """Return why Python refused; the actual error is at one end of the chain."""
     first: BaseException = error
     while first.__context__ is not None:
         first = first.__context__
@@ -100,13 +103,13 @@ def _in_words(error: BaseException) -> str:
 
 
 def why_not(pid: int, number: Optional[int]) -> Optional[str]:
-    """Why it is not asked; by the signal ``number`` a process without the handler would die."""
+    """Return why it cannot be asked; signal ``number`` would kill a process without the handler."""
     try:
         with open("/proc/%d/status" % pid, errors="replace") as file:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
         owner, state = int(status["Uid"].split()[0]), status["State"][:1]
         caught, blocked = int(status["SigCgt"], 16), int(status["SigBlk"], 16)
-    except (OSError, KeyError, IndexError, ValueError):  # it ended while that was read
+    except (OSError, KeyError, IndexError, ValueError):  # it ended meanwhile
         return "it is not there"
     if owner != os.getuid():
         return "it belongs to another user"
@@ -126,7 +129,7 @@ def why_not(pid: int, number: Optional[int]) -> Optional[str]:
 
 
 def _bind(door: socket.socket, path: str) -> None:
-    """Listen at ``path``; a socket at which nobody listens is taken away."""
+    """Listen at ``path``; a socket without a listener is removed."""
     from . import server
 
     if os.path.lexists(path):
@@ -140,7 +143,7 @@ def _bind(door: socket.socket, path: str) -> None:
 
 
 def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optional[socket.socket]:
-    """Wait for the process itself; None when it does not come.
+    """Wait for the process itself to connect; return None when it does not.
 
     Time in which its main thread wants a processor and gets none hardly counts.
     """
@@ -162,7 +165,7 @@ def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optiona
 
 
 def _ran(pid: int) -> Optional[float]:
-    """Seconds of processor of a main thread that wants more; None of one that sleeps or is gone."""
+    """Return the processor seconds of a runnable main thread; None if it sleeps or has ended."""
     with contextlib.suppress(OSError):
         with open("/proc/%d/task/%d/stat" % (pid, pid), errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -172,9 +175,9 @@ def _ran(pid: int) -> Optional[float]:
 
 
 def talk(end: socket.socket) -> int:
-    """Copy lines from the terminal to the prompt, and back what it says, until one of them ends."""
+    """Copy lines between the terminal and the prompt, until one of them ends."""
     inputs = [end, sys.stdin]
-    said = b""
+    output = b""
     try:
         while True:
             ready = select.select(inputs, [], [])[0]
@@ -183,7 +186,7 @@ def talk(end: socket.socket) -> int:
                 if not data:
                     break
                 os.write(1, data)
-                said = (said + data)[-_LAST:]
+                output = (output + data)[-_LAST:]
             elif sys.stdin in ready:
                 typed = os.read(0, 65536)
                 if typed:
@@ -195,14 +198,14 @@ def talk(end: socket.socket) -> int:
         return say("\nleft; it goes on", 0)
     except OSError as error:
         return say("\nthe process has ended: %s" % error.strerror, ENDED)
-    # The prompt says in its last line that it was left, or why there is none.
-    if b"hangtop: " in said.rstrip(b"\n").rpartition(b"\n")[2]:
+    # The prompt's last line says that it was left, or why there is none.
+    if b"hangtop: " in output.rstrip(b"\n").rpartition(b"\n")[2]:
         return 0
     return say("\nthe process has ended", ENDED)
 
 
 def say(text: str, status: int) -> int:
-    """Say one thing about hangtop itself; returns the status."""
+    """Print a message about hangtop itself; return the status."""
     line = text.lstrip("\n")
     sys.stderr.write("%shangtop: %s\n" % ("\n" * (len(text) - len(line)), line))
     return status
@@ -212,5 +215,5 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     from hangtop_hook import terminal
 
-    # The terminal is the prompt's: what was typed ahead must not be lost in a buffer.
+    # The terminal belongs to the prompt: typed-ahead input must not be lost in a buffer.
     sys.exit(terminal.main(sys.argv[1:]))

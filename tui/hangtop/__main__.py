@@ -1,4 +1,4 @@
-"""`hangtop` and `python -m hangtop`, where there may be no room to load the rest."""
+"""`hangtop` and `python -m hangtop`, which report when memory is too small to load the rest."""
 
 import os
 import resource
@@ -9,20 +9,20 @@ CRAMPED = 64 << 20
 
 
 def main() -> int:
-    """Run the command line; returns its exit status."""
+    """Run the command line; return its exit status."""
     if not 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < CRAMPED:
         return _run()
     try:
         import logging
 
-        logging.disable()  # hashlib tells of each hash that it cannot load
+        logging.disable()  # hashlib logs each hash that it cannot load
         status = _run()
-    except Exception:  # which one depends on what was just loaded, down to SyntaxError
+    except Exception:  # which exception depends on what was just loaded, down to SyntaxError
         print("hangtop: there is too little memory here (ulimit -v)", file=sys.stderr)
         status = 1
     if status == 1:
         sys.stdout.flush()
-        os._exit(1)  # what ends in order takes memory, too, and tells of each error at that
+        os._exit(1)  # an orderly exit takes memory, too, and reports each error in it
     return status
 
 

@@ -1,4 +1,4 @@
-"""Starting the app: what must be set before Textual is imported, and what is refused."""
+"""Starting the app: settings before Textual is imported, and the checks of the terminal."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ TEXTUAL_SETTINGS = {
     "TEXTUAL_ANIMATIONS": "none",
     "TEXTUAL_SMOOTH_SCROLL": "0",
 }
-"""Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
+"""Variables that Textual reads at import. A monitor needs neither animation nor sixty frames a
+second.
+"""
 
 
 def begin() -> None:
     """Prepare to start a session.
 
-    No garbage is looked for while modules are loaded and nodes come in, for nearly all that is made
-    meanwhile is to stay; the app ends that. What nodes say is taken in meanwhile, but modules go
-    first: a screen that tells how many of them are there comes sooner.
+    Garbage collection is off while modules are loaded and nodes connect, as nearly all objects made
+    meanwhile stay; the app turns it on again. Loading modules has priority over processing node
+    messages: a screen that counts the connected nodes appears sooner.
     """
     gc.disable()
     SCREENS.begin()
 
 
 def diagnose(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    """Judge a job as `engine.diagnose`; a first sight of ranks does not wait for all rules."""
+    """Diagnose a job as `engine.diagnose`, without waiting for all rules on its first snapshot."""
     from hangtop_core.analysis.verdict import engine
 
     return engine.diagnose(snapshot, job, hang_after)
@@ -61,7 +63,7 @@ def prepare(environ: Mapping[str, str] = os.environ) -> None:
     """Check that there is a terminal that can show screens.
 
     Raises:
-        UsageError: when there is none, with the command that gives the same as text.
+        UsageError: there is none; the message names the command that prints the same as text.
     """
     hint = "`hangtop diagnose` prints the verdict, `hangtop dump` the stacks, as plain text."
     if environ.get("TERM", "") in ("", "dumb"):
@@ -71,12 +73,12 @@ def prepare(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream is a terminal; Python has none for one that was closed."""
+    """Return whether a standard stream is a terminal; Python has none for a closed one."""
     return stream is not None and stream.isatty()
 
 
 def _carries_unicode(stream: TextIO | None) -> bool:
-    """Whether frames can be written there; Python itself takes the locale C for UTF-8."""
+    """Return whether frames can be written there; Python itself takes the locale C for UTF-8."""
     return stream is None or codecs.lookup(stream.encoding).name.startswith("utf")
 
 
@@ -96,17 +98,15 @@ def run_app(
     slurm: SlurmJobs | None = None,
     programs: Programs | None = None,
 ) -> int:
-    """Run the screens on a started session until the user leaves; the exit status.
+    """Run the screens on a started session until the user leaves; return the exit status.
 
-    It is drawn with ASCII characters where the locale has an encoding without the others.
-    With `job_key` that job is shown first; with `files` what those show, and nothing else; with
-    `capture` its pictures.
-    `nettest` is the command that tests the network between the nodes of the session; `slurm`
-    notes a job that is to be opened after this one, `programs` a program;
-    `notice` is told for some seconds.
+    Uses ASCII characters where the locale's encoding does not have the others. With `job_key` that
+    job is shown first; with `files` only those; with `capture` its snapshots. `nettest` is the
+    command that tests the network between the nodes of the session; `slurm` records a job that is
+    to be opened next, `programs` a program; `notice` is shown for some seconds.
 
     Raises:
-        UsageError: when the terminal cannot show screens.
+        UsageError: the terminal cannot show screens.
     """
     prepare()
     _load()
@@ -134,7 +134,7 @@ def run_app(
     app.slurm, app.programs = slurm, programs
     app.state.in_slurm = slurm is not None
     app.tell(notice)
-    if sys.__stdin__ is not None:  # `prepare` has seen that it is a terminal
+    if sys.__stdin__ is not None:  # `prepare` has checked that it is a terminal
         end_with_terminal(sys.__stdin__.fileno())
     run(app.run_async(mouse=mouse))
     return app.return_code or 0

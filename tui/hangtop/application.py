@@ -1,4 +1,4 @@
-"""The Textual app: modes, keys, and the way of an update to the screen."""
+"""The Textual app: modes, keys, and the path of an update to the screen."""
 
 from __future__ import annotations
 
@@ -56,29 +56,30 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 8.0
 SETTLE_S = 0.3
-"""Seconds without another change after which the size of the terminal counts as settled."""
+"""Seconds after which an unchanged size of the terminal counts as settled."""
 SWITCH_S = 0.0005
-"""Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
-Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+"""Seconds after which a working thread lets other threads run. A key takes a dozen turns, and with
+Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were combined.
+"""
 KEYS_S = 2.0
-"""Seconds after a key in which others may follow: while they do, each gets its pauses."""
+"""Seconds after a key in which further keys are expected, and get their pauses."""
 START_S = 10.0
-"""Seconds after which the start counts as over in any case."""
+"""Seconds after which the start counts as finished in any case."""
 
 
 def _settled(snapshot: Snapshot) -> bool:
-    """Whether there are jobs, and it can be told how many.
+    """Return whether there are jobs, and their number is final.
 
-    While nodes are still on their way, and launchers without ranks, a job is seen in parts.
+    While nodes are still connecting, and launchers have no ranks, a job is seen only in part.
     """
     arriving = any(node.state == "connecting" for node in snapshot.nodes)
     return bool(snapshot.jobs) and not arriving and all(job.ranks for job in snapshot.jobs)
 
 
 def _set_aside() -> None:
-    """Let the garbage collector begin, and never look through what exists now, which is to stay.
+    """Enable the garbage collector, and exempt all present objects, which will stay.
 
-    No key is answered while it does: a quarter of a second where a thousand connections are up.
+    No key is handled meanwhile: a quarter of a second with a thousand connections.
     """
     gc.freeze()
     gc.enable()
@@ -115,7 +116,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         keymap: Keymap | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
+        """Create it; with `files` for dump files, with `capture` for a capture, both not `live`."""
         super().__init__(ansi_color=True, driver_class=Terminal)
         self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
@@ -138,18 +139,18 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.slurm: SlurmJobs | None = None
         """This user's jobs, where Slurm is on this machine."""
         self.programs: Programs | None = None
-        """Where the program is noted that is to be opened after this."""
+        """Where the program is recorded that is to be opened next."""
         self.told: tuple[str, str] = ("", "")
         self.trail: list[str] = []
-        """Pages that led to this one, which Esc goes back."""
+        """Pages that led to this one, which Esc goes back through."""
         self.lead: int | None = None
         """The rank that the next page is opened for."""
         self.lead_pane: str | None = None
-        """The pane of it."""
+        """The pane that the next page is opened on."""
         self._told_at = 0.0
         self._shown_at = 0.0
         self._keyed_at = 0.0
-        """When (monotonic) the last key was pressed."""
+        """Monotonic time of the last key."""
         self._asked_for_job = False
         self._settling: Timer | None = None
         self.bridge = Bridge(source, self.post_message)
@@ -157,15 +158,15 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
     def on_load(self) -> None:
-        """Let tasks begin in turn, as with Python 3.11.
+        """Start tasks lazily, as with Python 3.11.
 
-        From Python 3.12 on textual 8.2 lets them begin at once: the first page's filter line then
-        is mounted while there is no page yet, and fails.
+        From Python 3.12 on textual 8.2 starts them eagerly: the first page's filter line then is
+        mounted while there is no page yet, and fails.
         """
         asyncio.get_running_loop().set_task_factory(None)
 
     def on_mount(self) -> None:
-        """Start to listen."""
+        """Start listening."""
         self.bridge.start()
         self.app_resume_signal.subscribe(self, self._resumed)
         self.set_interval(1.0, self._tick)
@@ -175,7 +176,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         sys.setswitchinterval(SWITCH_S)
 
     def on_resize(self) -> None:
-        """Draw all once more when the size stays: what was drawn in between may be lost."""
+        """Draw everything again once the size is stable: drawing in between may be lost."""
         if self._settling is not None:
             self._settling.stop()
             self._settling = self.set_timer(SETTLE_S, self._draw_again)
@@ -187,15 +188,15 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.do_redraw()
 
     def on_unmount(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         self.bridge.stop()
 
     def _resumed(self, _: App[Any]) -> None:
-        """Back from the shell: nothing of what was drawn is on the terminal any more."""
+        """Redraw after the shell: the terminal has kept nothing of the screen."""
         self.call_later(self.do_redraw)
 
     def open_program(self, pid: int) -> None:
-        """Leave, for the app to be opened on a Python program that is no rank."""
+        """Leave, so that the app is opened on a Python program that is not a rank."""
         if self.programs is None:
             self.tell("programs can be opened while they are observed", "warn")
             return
@@ -205,7 +206,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     # Time
 
     def now(self) -> float:
-        """The moment ages are counted from: that of the picture, while it is held or recorded."""
+        """Return the time ages are counted from: that of the snapshot, while paused or recorded."""
         if self.state.snapshot is not None and (self.state.paused or not self.state.live):
             return self.state.snapshot.at
         return self.real_now()
@@ -219,7 +220,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     # Updates
 
     def on_updated(self, event: Updated) -> None:
-        """Take a newer picture; show it unless the user holds one or asked for fewer."""
+        """Take a newer update; show it unless paused, or limited by the interval."""
         state = self.state
         update = self.bridge.taken()
         if update is None:
@@ -243,27 +244,28 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self._first_job(update.snapshot.jobs)
 
     def _let_go(self) -> None:
-        """Let go of old pictures, between keys."""
+        """Release old updates, between keys."""
         if self.state.history.let_go():
             self.soon(self._let_go)
 
     def soon(self, work: Callable[[], object]) -> None:
-        """Do something in a moment, after keys that wait; at once where nobody presses any.
+        """Do something soon, after waiting keys; at once while no keys are pressed.
 
-        By no timer of Textual: one whose task begins later than it would fire never does (textual
-        8.2 textual/timer.py, `skip`), and a few milliseconds are soon over on a busy machine.
+        Not with a timer of Textual: a timer whose task starts after its due time never fires
+        (textual 8.2 textual/timer.py, `skip`), and a few milliseconds pass quickly on a busy
+        machine.
         """
         keyed = time.monotonic() - self._keyed_at < KEYS_S
         asyncio.get_running_loop().call_later(keyed * PAUSE_S, self.call_later, work)
 
     async def on_event(self, event: Event) -> None:
-        """Note when somebody uses the app, before anything comes of it."""
+        """Record the time of a user's input, before it is handled."""
         if isinstance(event, InputEvent):
             self._keyed_at = time.monotonic()
         await super().on_event(event)
 
     def _first_job(self, jobs: Sequence[Job]) -> None:
-        """Let the user choose when there is a choice, or when the job asked for is not there."""
+        """Let the user choose when there are several jobs, or the requested one does not exist."""
         name = self.state.job_name
         if name is None:
             if len(jobs) > 1:
@@ -273,19 +275,19 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.list_jobs()
 
     def on_answered(self, event: Answered) -> None:
-        """Tell how a request ended."""
+        """Report how a request ended."""
         self.requests.answered(event)
         self.core_answered(event)
         if event.kind == "holders" and event.error is None:
             self.read_holders(event)
         if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
-            # Its frames are others now: the cursor goes where they are.
+            # Its frames have changed: the cursor follows them.
             self.lead = rank.rank
         self.show()
 
     def read_holders(self, event: Answered) -> None:
-        """Open what was found of who else has a file open."""
-        self.tell("")  # that it was asked for
+        """Open the list of other processes that have a file open."""
+        self.tell("")  # clears the message of the request
         key, _, fd = event.about.rpartition(" ")
         rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
         if rank is not None and snapshot is not None:
@@ -293,7 +295,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.read("WHO HAS IT OPEN", [line(one) for one in text], rank.name)
 
     def on_calculated(self) -> None:
-        """Show what has been worked out apart."""
+        """Show the result of a finished calculation."""
         self.show()
 
     def on_trace_lines(self, event: TraceLines) -> None:
@@ -305,11 +307,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
 
     @property
     def page(self) -> Page | None:
-        """The page, also while something is open over it."""
+        """Return the page, also while a dialog is open over it."""
         return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
 
     def show(self) -> None:
-        """Bring the page up to date, and what is open over it."""
+        """Update the page, and a dialog over it."""
         if (page := self.page) is None:
             return  # not yet, or not any more
         page.show()
@@ -317,7 +319,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.screen.renew()
 
     def _show_picture(self) -> None:
-        """Bring the page up to date with a newer picture, between keys."""
+        """Update the page from a newer snapshot, between keys."""
         if (page := self.page) is not None:
             page.turns.begin()
         if isinstance(self.screen, Dialog):
@@ -333,7 +335,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def go(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
         """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group.
 
-        With ``pane``, one that the page has, the cursor is there.
+        With ``pane``, if the page has it, the cursor is there.
         """
         if self.recordings.from_files and name not in SCREENS:
             self.tell(NOTHING_RUNS, "warn")
@@ -354,12 +356,12 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     # Keys
 
     def action_press(self, key: str) -> None:
-        """Do what a key stands for on this page, or say why not."""
+        """Do the action of a key on this page, or show why not."""
         page = self.screen
         if not isinstance(page, Page) or not page.is_mounted:
             return
         if self.told[0]:
-            self.tell("")  # it was about the key before
+            self.tell("")  # the message was about the key before
         action = self.keymap.find(key, page.NAME)
         if action is not None:
             self.perform(action.id)
@@ -371,7 +373,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.tell(never or where, "dim")
 
     def perform(self, name: str) -> None:
-        """Do an action, or say why it is not possible."""
+        """Do an action, or show why it is not possible."""
         page = self.screen
         if not isinstance(page, Page):
             return

@@ -50,9 +50,9 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("MASTER_ADDR", "n1")
     (tmp_path / "numerics").mkdir()
     file = File(str(tmp_path), Settings(trace=((7, 7),)))
-    file.seen(6)
+    file.record_batch(6)
     one = bad("inf")
-    file.found(one, [frame(6, "layers.1"), one.frame])
+    file.record_bad(one, [frame(6, "layers.1"), one.frame])
     file.trace([one.frame, frame(8, "layers.1")])
     file.note("ended")
     yield tmp_path
@@ -159,7 +159,7 @@ def test_a_full_disk_costs_the_lines_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = File(str(tmp_path / "missing"), Settings())
-    file.found(bad("nan"), [])
+    file.record_bad(bad("nan"), [])
     assert "the first nan is in output of layers.2 at batch 7" in capsys.readouterr().err
 
 

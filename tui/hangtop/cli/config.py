@@ -1,7 +1,7 @@
-"""Defaults of options, from a file of the user's: `config.toml`.
+"""The user's defaults of options, from a file: `config.toml`.
 
-Its keys are the long options, with underscores. What a value must be is read off the options
-themselves, so there is no second list of them. Its table `keys` gives actions other keys.
+Its keys are the long options, with underscores. Valid values are derived from the options
+themselves, so there is no second list of them. Its table `keys` assigns other keys to actions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from hangtop.keys.keymap import Keymap
 
 WHERE = ("nodes", "hostfile", "job", "kube", "ray")
-"""One of them given on the command line puts away all of them in the file, and `exclude`."""
+"""Target options: each on the command line overrides all of them in the file, and `exclude`."""
 WAY = ("via", "command")
-"""Likewise: a command that the file names is no way for somebody who asks for ssh."""
+"""Transport options, likewise: a `command` in the file does not apply if the user asks for ssh."""
 KEYS = "keys"
-"""The table of the file that gives actions other keys."""
+"""The table of the file that assigns keys to actions."""
 MAX_FILE = 1 << 20
-"""Bytes of the file."""
+"""Largest size of the file in bytes."""
 KINDS = {
     bool: "true or false",
     int: "a whole number",
@@ -39,21 +39,21 @@ KINDS = {
 
 
 def config_path() -> Path:
-    """Where the file is: `$XDG_CONFIG_HOME/hangtop/config.toml`, or below ~/.config."""
+    """Return the path of the file: `$XDG_CONFIG_HOME/hangtop/config.toml`, or below ~/.config."""
     import platformdirs
 
     return platformdirs.user_config_path("hangtop") / "config.toml"
 
 
 def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
-    """Read the file and check it; nothing when there is none.
+    """Read and check the file; return no options when it does not exist.
 
     Args:
-        path: of the file.
-        options: which keys it may hold, and the option that says what their values may be.
+        path: path of the file.
+        options: the keys it may hold, each with the option that its values must fit.
 
     Raises:
-        UsageError: naming file and key, when it cannot be read or holds what it may not.
+        UsageError: the file cannot be read, or a key or value is invalid; names both.
     """
     values = {}
     for key, value in _load(path).items():
@@ -69,10 +69,10 @@ def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
 
 
 def keymap(path: Path) -> Keymap:
-    """The keys of the app, as the table `keys` of the file wants them.
+    """Return the keys of the app, with the table `keys` of the file applied.
 
     Raises:
-        UsageError: naming file and action, when it cannot be read or makes no sense.
+        UsageError: it cannot be read, or is invalid; names file and action.
     """
     from hangtop.keys.actions import key_from
     from hangtop.keys.keymap import Keymap
@@ -81,8 +81,8 @@ def keymap(path: Path) -> Keymap:
     own = {}
     try:
         for name, keys in _check(table, dict).items():
-            some = keys if isinstance(keys, list) else [keys]
-            own[name] = tuple(key_from(_check(key, str)) for key in some if key != "")
+            listed = keys if isinstance(keys, list) else [keys]
+            own[name] = tuple(key_from(_check(key, str)) for key in listed if key != "")
         return Keymap(own)
     except ValueError as error:
         raise UsageError(
@@ -95,12 +95,12 @@ def _load(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        # Without waiting: opening a pipe would wait for whoever writes to it.
+        # Non-blocking: opening a pipe would wait for its writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) and str(path.resolve()) != os.devnull:
-                raise UsageError(f"{path}: it is no file, but {_kind(found.st_mode)}")
-            _check_owner(path, found)
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) and str(path.resolve()) != os.devnull:
+                raise UsageError(f"{path}: it is no file, but {_kind(status.st_mode)}")
+            _check_owner(path, status)
             data = file.read(MAX_FILE + 1)
             if len(data) > MAX_FILE:
                 raise ValueError(f"has over {MAX_FILE >> 20} MiB")
@@ -121,19 +121,19 @@ def _kind(mode: int) -> str:
     return "a pipe or socket" if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else "a device"
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Only what nobody else could have written: `command` and `init` are run."""
-    others = found.st_mode & 0o022 and stat.S_ISREG(found.st_mode)
-    if found.st_uid not in (os.geteuid(), 0):
-        raise UsageError(f"{path}: it belongs to user id {found.st_uid}, not to you or root")
-    if others:
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Refuse a file that another user could have written: `command` and `init` are executed."""
+    is_writable = status.st_mode & 0o022 and stat.S_ISREG(status.st_mode)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path}: it belongs to user id {status.st_uid}, not to you or root")
+    if is_writable:
         raise UsageError(
             f"{path}: others can write to it", spelt_or_why(("chmod", "go-w", str(path)))
         )
 
 
 def defaults(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of the file still counts beside what was given on the command line."""
+    """Return the values of the file that the command line does not override."""
     left = {key: value for key, value in file.items() if key not in given}
     for group, also in ((WHERE, ("exclude",)), (WAY, ())):
         if any(key in given for key in group):
@@ -154,16 +154,16 @@ def _unknown(path: Path, key: str, options: Mapping[str, object]) -> UsageError:
 
 
 def _value(option: argparse.Action, value: object, folder: Path) -> Any:
-    """Turn a value of the file into what the option would give, were it on the command line."""
+    """Convert a value of the file to what the option would give on the command line."""
     if option.nargs == 0:
         return _check(value, bool)
     if isinstance(option, argparse._AppendAction):
-        some = value if isinstance(value, list) else [value]
-        return [_one(option, one, folder) for one in some]
-    return _one(option, value, folder)
+        values = value if isinstance(value, list) else [value]
+        return [_converted(option, element, folder) for element in values]
+    return _converted(option, value, folder)
 
 
-def _one(option: argparse.Action, value: object, folder: Path) -> Any:
+def _converted(option: argparse.Action, value: object, folder: Path) -> Any:
     kind = option.type
     if kind is Path:
         try:
@@ -175,7 +175,7 @@ def _one(option: argparse.Action, value: object, folder: Path) -> Any:
         if option.choices is not None and text not in option.choices:
             raise ValueError(f"{text!r} is none of {', '.join(option.choices)}")
         return text
-    # The others read numbers, and say themselves which ones will do.
+    # The other options parse numbers, and check the range themselves.
     number = _check(value, float)
     return kind(str(number)) if callable(kind) else number
 

@@ -1,6 +1,6 @@
-"""Arguments of the `hangtop` command, and what becomes of errors.
+"""Arguments of the `hangtop` command, and the handling of errors.
 
-Nothing heavy is imported here: `--help` and the headless commands never load Textual.
+Imports nothing heavy: `--help` and the headless commands never load Textual.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ MODULES = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     epilog = EXAMPLES.format(config=config_path())
     parser: argparse.ArgumentParser = Parser(
         prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
@@ -148,11 +148,11 @@ def build_parser() -> argparse.ArgumentParser:
 OPENS = "`hangtop open {file}` looks through it when it is a capture"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_RESULT = (None, "run", "open", "demo", "debug")
-"""Commands that do what they are there for also where nothing can be printed."""
+"""Commands that serve their purpose even where their output cannot be written."""
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 13 no node, 12 nothing to look at, else 1."""
+    """Return the exit status for an error: 2 wrong usage, 13 no node, 12 no job or data, else 1."""
     from hangtop_core.errors import (
         NoCoreError,
         NoDumpError,
@@ -170,7 +170,7 @@ def exit_status(error: HangtopError) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns its exit status."""
+    """Run the command line; return its exit status."""
     open_standard_streams()
     arguments = _parsed(sys.argv[1:] if argv is None else argv)
     try:
@@ -178,11 +178,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone, as with `| head`: nobody is left to tell.
+        # The reader of our output has exited, as with `| head`: nothing can be reported.
         drop_stdout()
         return 141
     except TimeoutError:
-        # Requests end by themselves before this: hangtop itself had no time, or was asleep.
+        # Requests time out before this: hangtop itself got no processor time, or was suspended.
         print("hangtop: no answer in time", file=sys.stderr)
         return 1
     except MemoryError:
@@ -195,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments; wrong ones end the program with status 2 and the reason."""
+    """Return the arguments; on wrong ones exit with status 2 and the reason."""
     parser = build_parser()
     if words and words[0] not in MODULES and os.path.isfile(words[0]):
         file = ascii(words[0])[1:-1]
@@ -210,11 +210,12 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Do what the arguments ask for; returns the exit status."""
+    """Do what the arguments ask for; return the exit status."""
     if arguments.version:
         from hangtop.cli.tools import version
 
-        return _print(version.told(arguments.version_verbose, as_json=arguments.version_json))
+        verbose, as_json = arguments.version_verbose, arguments.version_json
+        return _print(version.version_text(verbose, as_json=as_json))
     if arguments.schema is not None:
         return _print_schema(arguments.schema)
     if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
@@ -226,7 +227,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> int:
-    """Print what an option asks for that needs no command; returns the exit status."""
+    """Print what an option asks for that needs no command; return the exit status."""
     print(text)
     sys.stdout.flush()
     return 0
@@ -244,7 +245,7 @@ def _print_schema(name: str) -> int:
 
 
 def _only_prints(arguments: argparse.Namespace) -> bool:
-    """Whether a command is in vain where its output cannot be written."""
+    """Return whether a command is useless where its output cannot be written."""
     if arguments.subcommand == "watch":
         return arguments.output is None and arguments.on_hang is None
     return arguments.subcommand not in _NO_RESULT
@@ -258,7 +259,7 @@ def _not_written(error: OSError) -> int:
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    """Run the command that was chosen, and say what is in its way; returns the exit status."""
+    """Run the chosen command, and report what prevents it; return the exit status."""
     from hangtop_core.errors import HangtopError
 
     if _only_prints(arguments):

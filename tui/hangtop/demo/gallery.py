@@ -1,6 +1,6 @@
-"""The scenarios of the demo: what hangs, and what a right diagnosis of it says.
+"""The scenarios of the demo: what hangs, and the expected diagnosis.
 
-The scenario suite under `tests/real/` holds the diagnosis against this table.
+The scenario suite under `tests/real/` checks diagnoses against this table.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal["torchrun", "nodes", "env", "spawn"]
-"""How the ranks are started: torchrun on this machine; torchrun that waits for a second node;
-one process per rank with RANK and its kin in the environment; torch.multiprocessing.spawn."""
+"""How the ranks are started: torchrun on this machine; torchrun that waits for a second node; one
+process per rank with RANK and its kin in the environment; torch.multiprocessing.spawn.
+"""
 
 Outside = Literal["stop", "trace", "kill-launcher"]
 """What happens to the announced rank, or its launcher, once the job runs."""
@@ -18,15 +19,15 @@ Outside = Literal["stop", "trace", "kill-launcher"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """One small job: what goes wrong in it, and who is to blame."""
+    """One small job: what goes wrong in it, and the culprits."""
 
     name: str
     description: str
     cause: str | None
-    """Code of the expected first verdict; None for a job that is healthy."""
+    """Code of the expected first verdict; None for a healthy job."""
     culprits: tuple[int, ...] = ()
     program: str | None = None
-    """Name of the scenario in the training program, when it is another one's."""
+    """Name of the scenario in the training program, when it differs."""
     ranks: int = 4
     world_size: int = 4
     form: Form = "torchrun"

@@ -1,10 +1,10 @@
-"""Starts one demo job, helps it to hang, and ends every process of it.
+"""Starts one demo job, makes it hang, and ends all its processes.
 
-Run as `python -m hangtop.demo.keeper SCENARIO DIRECTORY TOKEN` by `runner.Demo`, in a session
-of its own. It lives as long as its standard input is open: however its parent ends, also by
-SIGKILL, the input closes and the job goes. Every process of the job carries
-`HANGTOP_DEMO=TOKEN` in its environment and is killed by that, since a launcher that was killed
-leaves its ranks alive.
+Run as `python -m hangtop.demo.keeper SCENARIO DIRECTORY TOKEN` by `runner.Demo`, in a session of
+its own. It lives as long as its standard input is open: however its parent ends, also by SIGKILL,
+the input closes and the job ends. Every process of the job carries `HANGTOP_DEMO=TOKEN` in its
+environment, by which it is found and killed, since a launcher that was killed leaves its ranks
+alive.
 
 Standard output carries one line: `hung PID...` once the job is where the scenario wants it, with
 its launcher or, without one, its ranks; or `failed: why`.
@@ -33,7 +33,7 @@ from hangtop_probe.proc import procfs
 from hangtop_probe.ranks import launchers
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
-FOREIGN_NAMES = {name for one in launchers.TABLE for name in one.variables()}
+FOREIGN_NAMES = {name for launcher in launchers.TABLE for name in launcher.variables()}
 PYTHON = Path(sys.executable).name
 PR_SET_PDEATHSIG = 1
 PIPE_SIZE = 1031
@@ -41,7 +41,7 @@ PIPE_SIZE = 1031
 
 
 class Keeper:
-    """One job and what it needs around it."""
+    """One job with its supporting processes and files."""
 
     def __init__(self, scenario: Scenario, directory: Path, token: str) -> None:
         self.scenario = scenario
@@ -64,7 +64,7 @@ class Keeper:
         return forms[self.scenario.form]()
 
     def prepare(self) -> None:
-        """Make the files and processes outside the job that it is to run into."""
+        """Create the files and processes outside the job that will block it."""
         os.mkfifo(self.directory / "shard-00017.bin")
         os.mkfifo(self.directory / "weights.bin")
         if self.scenario.name == "file-lock":
@@ -74,7 +74,7 @@ class Keeper:
             self.serve_silence()
 
     def serve_silence(self) -> None:
-        """A TCP service on loopback that accepts one connection and says nothing."""
+        """Run a TCP service on loopback that accepts one connection and never answers."""
         server = socket.create_server(("127.0.0.1", 0))
         (self.directory / "service.port").write_text(str(server.getsockname()[1]))
 
@@ -85,7 +85,7 @@ class Keeper:
         threading.Thread(target=accept, daemon=True).start()
 
     def helper(self, command: list[str]) -> subprocess.Popen[bytes]:
-        """Start a process of the demo that is no rank."""
+        """Start a process of the demo that is not a rank."""
         return subprocess.Popen(
             command,
             cwd=self.directory,
@@ -96,15 +96,15 @@ class Keeper:
         )
 
     def torchrun(self) -> subprocess.Popen[bytes]:
-        """All ranks on this machine; torchrun chooses free ports itself."""
+        """Start all ranks on this machine; torchrun chooses free ports itself."""
         return self.launch(self.torchrun_command())
 
     def one_of_two_nodes(self) -> subprocess.Popen[bytes]:
-        """The first of two nodes, on a port of its own choice; the second never comes."""
+        """Start the first of two nodes, on a port of its own choice; the second never joins."""
         return self.launch(self.torchrun_command("--nnodes=2"))
 
     def torchrun_command(self, *options: str) -> list[str]:
-        """The command line of torchrun; logs go to files unless the output is the scenario."""
+        """Return the command of torchrun; logs go to files unless the output is the scenario."""
         count = self.scenario.ranks or self.scenario.world_size // 2
         launcher = [PYTHON, "-m", "torch.distributed.run", *options]
         launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1"]
@@ -115,7 +115,7 @@ class Keeper:
         return [*launcher, "-m", "training", self.scenario.program or self.scenario.name]
 
     def by_environment(self) -> subprocess.Popen[bytes]:
-        """One process per rank and no launcher; the last one is missing, or told another port."""
+        """Start a process per rank without launcher; the last is missing, or has another port."""
         self.environment.update(
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(free_port()),
@@ -131,7 +131,7 @@ class Keeper:
         return self.launched[0]
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """One parent that spawns the ranks."""
+        """Start one parent that spawns the ranks."""
         self.environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         program = self.scenario.program or self.scenario.name
         return self.launch([PYTHON, "-m", "training", program, f"--spawn={self.scenario.ranks}"])
@@ -153,22 +153,22 @@ class Keeper:
         return process
 
     def log(self) -> int:
-        """The file for what the launcher says."""
+        """Open the file for the launcher's output."""
         return os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     @property
     def log_path(self) -> Path:
-        """Where the launcher's own output goes."""
+        """The path of the launcher's own output."""
         return self.directory / "launcher.log"
 
     def terminal(self) -> int:
-        """A terminal at which nobody types."""
+        """Open a terminal without input."""
         master, slave = os.openpty()
         self.descriptors.append(master)
         return slave
 
     def stuck_reader(self) -> int:
-        """A small pipe to a reader that does not read."""
+        """Open a small pipe to a reader that does not read."""
         reading, writing = os.pipe()
         fcntl.fcntl(writing, PIPE_SIZE, 4096)
         tee = subprocess.Popen(
@@ -182,13 +182,13 @@ class Keeper:
         return writing
 
     def has_reached(self, job: subprocess.Popen[bytes]) -> bool:
-        """Whether the job is where it goes wrong."""
+        """Return whether the job is where it goes wrong."""
         if self.scenario.form == "nodes":
             return waits_for_nodes(job.pid)
         return (self.directory / "reached").exists()
 
     def members(self, job: subprocess.Popen[bytes]) -> list[int]:
-        """The processes that stand for the job: its launcher, or its ranks where that is gone."""
+        """Return the processes that identify the job: its launcher, or else its ranks."""
         if self.scenario.outside == "kill-launcher":
             return [int(pid) for pid in self.children_of(job.pid)]
         if self.scenario.form == "env":
@@ -196,7 +196,7 @@ class Keeper:
         return [job.pid]
 
     def children_of(self, pid: int) -> list[str]:
-        """Pids of the children of a process, whichever thread started them (proc(5))."""
+        """Return the pids of a process's children, whichever thread started them (proc(5))."""
         tasks = Path(f"/proc/{pid}/task").iterdir()
         return [word for task in tasks for word in (task / "children").read_text().split()]
 
@@ -215,20 +215,20 @@ class Keeper:
             job.kill()
 
     def log_tail(self) -> str:
-        """The last lines of what launcher and ranks wrote, on one line."""
+        """Return the last lines of what launcher and ranks wrote, on one line."""
         paths = [self.log_path, *sorted(self.directory.glob("logs/**/stderr.log"))]
         texts = [path.read_text(errors="replace") for path in paths if path.exists()]
         lines = [line for text in texts for line in text.strip().splitlines()[-3:]]
         return " | ".join(lines)[-1500:]
 
     def end(self) -> None:
-        """Kill what is left and remove the directory."""
+        """Kill the remaining processes and remove the directory."""
         kill_marked(self.token)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def clean_environment(directory: Path, token: str) -> dict[str, str]:
-    """Our environment without what would make the job part of another one."""
+    """Return this environment without variables that would make the job part of another one."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -243,7 +243,7 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "GLOO_SOCKET_IFNAME": "lo",
-            # The job is started as in an activated environment: by the plain name of our Python.
+            # The job is started as in an activated environment: by the plain name of this Python.
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}",
             "PYTHON_EXEC": PYTHON,  # torch 2.13 torch/distributed/run.py
         }
@@ -252,7 +252,7 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses at this moment."""
+    """Return a TCP port that is free at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
@@ -264,7 +264,7 @@ def die_with_parent() -> None:
 
 
 def gdb_that_holds(pid: int) -> list[str]:
-    """gdb, attached and waiting; without symbols it attaches in half a second."""
+    """Return a gdb command that attaches and waits; without symbols that takes half a second."""
     quiet = [
         "-nx",
         "-batch",
@@ -286,10 +286,10 @@ def wait_for_state(pid: int, state: str, limit_s: float = 30.0) -> None:
 
 
 def waits_for_nodes(pid: int) -> bool:
-    """Whether torchrun has done all it can and waits for the other node.
+    """Return whether torchrun has started up and only waits for the other node.
 
-    Any torch: its first socket is the rendezvous store's; once it has that, a launcher that uses
-    no CPU for a second has nothing to do but wait.
+    Any torch: its first socket is the rendezvous store's; once it has that, a launcher that uses no
+    CPU for a second has nothing to do but wait.
     """
     if not sockets.own_inodes(pid):
         return False
@@ -302,22 +302,22 @@ def waits_for_nodes(pid: int) -> bool:
 
 
 def input_closed(wait_s: float) -> bool:
-    """Whether our standard input has ended; waits this long for it."""
+    """Return whether standard input has ended, waiting this long for it."""
     readable, _, _ = select.select([0], [], [], wait_s)
     return bool(readable) and os.read(0, 4096) == b""
 
 
 def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
-    """Tell when the job hangs, then wait for the end of our input."""
-    told = False
-    while not input_closed(0.5 if told else 0.05):
-        if told:
+    """Report when the job hangs, then wait for the end of input."""
+    is_announced = False
+    while not input_closed(0.5 if is_announced else 0.05):
+        if is_announced:
             continue
         if keeper.has_reached(job):
             members = keeper.members(job)
             keeper.act(job)
             print("hung", *members, flush=True)
-            told = True
+            is_announced = True
         elif job.poll() is not None:
             print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")
             sys.stdout.flush()
@@ -325,7 +325,7 @@ def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """Keep one job until our input ends."""
+    """Keep one job until input ends."""
     name, directory, token = sys.argv[1:4]
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -44,16 +44,16 @@ class Demo:
         self.environment = environment or {}
         """Variables for the job, beside those of this process."""
         self.members: tuple[int, ...] = ()
-        """Once it hangs, the pids that stand for the job: its launcher, or without it its ranks."""
+        """Once it hangs, the pids that identify the job: its launcher, or without it its ranks."""
         self.token = secrets.token_hex(6)
         self.directory = Path()
         self.keeper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Demo:
-        """Start the job; returns at once.
+        """Start the job; return at once.
 
         Raises:
-            DemoError: when torch or a program that the scenario needs is not installed.
+            DemoError: torch or a program that the scenario needs is not installed.
         """
         if reason := missing(self.scenario):
             raise DemoError(reason)
@@ -87,30 +87,30 @@ class Demo:
         """Wait until the job is where its scenario goes wrong.
 
         Raises:
-            DemoError: when it ended before, or needs more than `timeout_s` seconds.
+            DemoError: it ended before, or needs more than `timeout_s` seconds.
         """
         if not self.poll(timeout_s):
             raise DemoError(f"the demo job was not ready after {timeout_s:.0f} s")
 
     def poll(self, timeout_s: float = 0.0) -> bool:
-        """Whether the job is where it goes wrong; waits up to `timeout_s` seconds for it.
+        """Return whether the job is where it goes wrong, waiting up to `timeout_s` seconds for it.
 
         Raises:
-            DemoError: when the job ended before.
+            DemoError: the job ended before.
         """
         assert self.keeper is not None
         assert self.keeper.stdout is not None
         if not select.select([self.keeper.stdout], [], [], timeout_s)[0]:
             return False
         line = self.keeper.stdout.readline().decode(errors="replace").strip()
-        word, _, rest = line.partition(" ")
+        word, _, arguments = line.partition(" ")
         if word != "hung":
-            raise DemoError(f"the demo job did not start: {rest or 'its keeper ended'}")
-        self.members = tuple(int(pid) for pid in rest.split())
+            raise DemoError(f"the demo job did not start: {arguments or 'its keeper ended'}")
+        self.members = tuple(int(pid) for pid in arguments.split())
         return True
 
     def stop(self) -> None:
-        """End every process of the job and remove its files. Can be called again."""
+        """End every process of the job and remove its files. May be called again."""
         keeper, self.keeper = self.keeper, None
         if keeper is None:
             return
@@ -128,12 +128,12 @@ class Demo:
             print(f"hangtop: demo processes that would not go: {pids}", file=sys.stderr)
 
     def pids(self) -> list[int]:
-        """Every process of the demo that is alive, the keeper included."""
+        """Return every process of the demo that is alive, the keeper included."""
         return [process.pid for process in marked(self.token)]
 
 
 def missing(scenario: Scenario) -> str | None:
-    """What must be installed before this scenario can run, or None."""
+    """Return what must be installed before this scenario can run, or None."""
     if importlib.util.find_spec("torch") is None:
         return (
             "the demo trains a small model and needs torch, which this Python does not have.\n"

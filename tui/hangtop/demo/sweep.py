@@ -1,4 +1,4 @@
-"""Find and kill the processes of a demo by the marker in their environment."""
+"""Finds and kills the processes of a demo by the marker in their environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKER = "HANGTOP_DEMO"
 
 
 def marked(token: str) -> list[psutil.Process]:
-    """All processes that carry `HANGTOP_DEMO=token`, except this one.
+    """Return all processes that carry `HANGTOP_DEMO=token`, except this one.
 
     A zombie has no environment any more and is not listed.
     """
@@ -24,11 +24,11 @@ def marked(token: str) -> list[psutil.Process]:
 
 
 def kill_marked(token: str, limit_s: float = 10.0) -> list[int]:
-    """Kill every process of a demo, stopped and orphaned ones too.
+    """Kill every process of a demo, including stopped and orphaned ones.
 
-    Returns the pids that are still there after `limit_s` seconds, normally none. SIGKILL also
-    ends stopped and traced processes; a process in uninterruptible sleep goes when the child it
-    waits for has gone. psutil does not kill a process that got the pid of one it listed.
+    Returns the pids that are still there after `limit_s` seconds, normally none. SIGKILL also ends
+    stopped and traced processes; a process in uninterruptible sleep ends when the child it waits
+    for has exited. psutil does not kill a process that got the pid of one it listed.
     """
     end = time.monotonic() + limit_s
     killed: set[psutil.Process] = set()
@@ -37,7 +37,7 @@ def kill_marked(token: str, limit_s: float = 10.0) -> list[int]:
             killed.add(process)
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        # One that is going has no environment any more, but still holds its memory.
+        # An exiting process has no environment any more, but still holds its memory.
         left = [process.pid for process in killed if _is_alive(process)]
         if not left or time.monotonic() > end:
             return left

@@ -1,7 +1,8 @@
-"""docs/json.md, made from the types of what `--json` prints.
+"""docs/json.md, made from the types of the `--json` documents.
 
 `python -m hangtop.docs.jsondoc > docs/json.md` writes it; a test checks that it is current, and
-that every field has a meaning: what stands below it in its class, else what `jsonmeanings` says.
+that every field has a meaning: the docstring below it in its class, else an entry in
+`jsonmeanings`.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ INTRODUCTION = """\
 Made from the types themselves (`python -m hangtop.docs.jsondoc > docs/json.md`).
 
 Every command that prints facts has `--json`: one document on standard output, messages for people
-on standard error. `hangtop watch --json` prints one document a line, as things happen. A document
-says in `schema` what it is; `hangtop --schema` prints the JSON Schema of all documents, and
-`hangtop --schema dump` that of one.
+on standard error. `hangtop watch --json` prints one document per line, as events occur. The field
+`schema` names the type of a document; `hangtop --schema` prints the JSON Schema of all documents,
+and `hangtop --schema dump` that of one.
 
-**What stays.** Within a number (`hangtop.dump/1`) fields are only ever added: read those you know
-and leave out the others. When a field goes, or means something else, the number grows, and
-[CHANGELOG](../CHANGELOG.md) says so. Causes, states and other words in fields may get new
-members, too. Texts for people (`summary`, `text`, `why`, `fix`) change as it suits people: do not
+**Compatibility.** Within a version (`hangtop.dump/1`) fields are only ever added: ignore unknown
+fields. When a field is removed or changes its meaning, the version is incremented, and
+[CHANGELOG](../CHANGELOG.md) says so. Causes, states and other enumerated words may get new values
+within a version. Texts for people (`summary`, `text`, `why`, `fix`) may change at any time: do not
 parse them.
 
 **Types.** `number?` may be null. `at` and other times are seconds since the epoch, unless a text;
-sizes are bytes. Text from nodes is as foreign here as anywhere: what a terminal might obey is
-written as an escape sequence of JSON, and nothing else about it is promised. NaN and infinities
-are words (`"nan"`, `"inf"`, `"-inf"`), since JSON has none.
+sizes are bytes. Text from nodes is untrusted: terminal control characters in it are written as
+JSON escape sequences, and nothing else about it is guaranteed. NaN and infinities are words
+(`"nan"`, `"inf"`, `"-inf"`), since JSON has none.
 
-**Ranks without a number.** Where nothing tells the number of a rank, its `rank` is null, and `node`
-and `pid` name it. Lists of ranks leave it out; beside such a list stand the pids of those left out,
-as `victims_pids` beside `victims`.
+**Ranks without a number.** If the number of a rank is unknown, its `rank` is null, and `node` and
+`pid` identify it. Lists of ranks leave it out; the pids of the ranks left out are in a list beside
+it, as `victims_pids` beside `victims`.
 
-A process exits as it does without `--json`; [hangtop(1)](hangtop.1) has the numbers. Files of
-other formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prepared run
-([numerics.md](numerics.md)), what probes send ([protocol.md](protocol.md)).
+The exit status is the same as without `--json`; [hangtop(1)](hangtop.1) lists the numbers. Other
+formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prepared run
+([numerics.md](numerics.md)), messages of probes ([protocol.md](protocol.md)).
 """
 TITLES: dict[type, str] = {numerics.Frame: "Call"}
-"""Where two types have one name."""
-DIAGNOSIS = "`hangtop diagnose --json`, and `hangtop flight --json`; `hangtop watch` tells it, too."
+"""Titles of types that share their name with another one."""
+DIAGNOSIS = "`hangtop diagnose --json`, `hangtop flight --json`, and in `hangtop watch --json`."
 SCALARS = {str: "text", int: "whole", float: "number", bool: "true or false", type(None): "null"}
 
 
@@ -67,7 +68,7 @@ class Field(NamedTuple):
 
 
 def document() -> str:
-    """The whole text."""
+    """Return the whole text."""
     parts = [INTRODUCTION, "## Documents\n\n| schema | is printed by |\n|---|---|\n"]
     parts[-1] += "".join(
         f"| [`{name}`](#{anchor(name)}) | {_summary(kind)} |\n" for name, kind in DOCUMENTS.items()
@@ -81,46 +82,46 @@ def document() -> str:
 
 
 def anchor(title: str) -> str:
-    """What links to a heading, as most renderers of Markdown make it."""
-    return "".join(one for one in title.lower() if one.isalnum() or one in "-_")
+    """Return the anchor of a heading, as most renderers of Markdown make it."""
+    return "".join(char for char in title.lower() if char.isalnum() or char in "-_")
 
 
 def structs() -> list[type[Struct]]:
-    """All types that occur, each once, by name."""
-    found: dict[type[Struct], None] = {}
+    """Return all types that occur, each once, by name."""
+    ordered: dict[type[Struct], None] = {}
     todo: list[type[Struct]] = list(DOCUMENTS.values())
     while todo:
         kind = todo.pop()
-        if kind not in found:
-            found[kind] = None
+        if kind not in ordered:
+            ordered[kind] = None
             for hint in get_type_hints(kind).values():
                 todo += _inside(hint)
-    return sorted(found, key=title)
+    return sorted(ordered, key=title)
 
 
 def title(kind: type) -> str:
-    """What the page calls a type."""
+    """Return the title of a type on the page."""
     return TITLES.get(kind, kind.__name__)
 
 
 def fields(kind: type[Struct]) -> list[Field]:
-    """The rows of a type's table, in the order in which they are printed."""
+    """Return the rows of a type's table, in the order in which they are printed."""
     hints = get_type_hints(kind)
     return [
-        Field(one.encode_name, _named(hints[one.name]), _meaning(kind, one.name))
-        for one in msgspec.structs.fields(kind)
+        Field(field.encode_name, _named(hints[field.name]), _meaning(kind, field.name))
+        for field in msgspec.structs.fields(kind)
     ]
 
 
 def _inside(hint: Any) -> Iterator[type[Struct]]:
     if isinstance(hint, type) and issubclass(hint, Struct):
         yield hint
-    for one in get_args(hint):
-        yield from _inside(one)
+    for argument in get_args(hint):
+        yield from _inside(argument)
 
 
 def _named(hint: Any) -> str:
-    """A type, for people; those of our own lead to their tables."""
+    """Return the name of a type, for people; hangtop's own types link to their tables."""
     if hint in SCALARS:
         return SCALARS[hint]
     if isinstance(hint, type) and issubclass(hint, Struct):
@@ -147,7 +148,8 @@ def _named_union(members: tuple[Any, ...]) -> str:
 
 def _table(kind: type[Struct]) -> str:
     rows = "".join(
-        f"| `{one.name}` | {_cell(one.type)} | {_cell(one.meaning)} |\n" for one in fields(kind)
+        f"| `{field.name}` | {_cell(field.type)} | {_cell(field.meaning)} |\n"
+        for field in fields(kind)
     )
     config: Any = kind.__struct_config__
     note = "A list of these values, in this order, without names.\n\n" if config.array_like else ""
@@ -168,24 +170,24 @@ def _meaning(kind: type, name: str) -> str:
     for base in kind.__mro__:
         if base in (Struct, object) or name not in inspect.get_annotations(base):
             continue
-        own = told(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
+        own = field_docstrings(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
         return own or MEANINGS.get(name, "")
     return ""
 
 
 @cache
-def told(kind: type) -> dict[str, str]:
-    """What stands below the fields of a class."""
+def field_docstrings(kind: type) -> dict[str, str]:
+    """Return the docstrings of a class's fields."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     if not isinstance(tree, ast.ClassDef):
-        return found
+        return docstrings
     for field, after in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             value = after.value if isinstance(after, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[field.target.id] = inspect.cleandoc(value.value)
-    return found
+                docstrings[field.target.id] = inspect.cleandoc(value.value)
+    return docstrings
 
 
 if __name__ == "__main__":

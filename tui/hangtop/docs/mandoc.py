@@ -1,7 +1,7 @@
 """docs/hangtop.1, the man page, made from the options themselves.
 
 `python -m hangtop.docs.mandoc > docs/hangtop.1` writes it; a test checks that it is current.
-Options that most commands share are told once. The wheel carries it to share/man.
+Options that most commands share are described once. The wheel installs it to share/man.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENVIRONMENT = {
 
 
 def document() -> str:
-    """The whole page, in the man macros of groff."""
+    """Return the whole page, in the man macros of groff."""
     parser = build_parser()
     names = {option.dest for option in _shared()}
     lines = [
@@ -65,13 +65,17 @@ def document() -> str:
         "These go with every command that looks at a job.",
     ]
     for group in parser._action_groups:
-        some = [one for one in group._group_actions if _told(one)]
-        if some:
-            lines += [f".SS {_text(str(group.title))}", *_options(some)]
+        options = [candidate for candidate in group._group_actions if _is_documented(candidate)]
+        if options:
+            lines += [f".SS {_text(str(group.title))}", *_options(options)]
     lines.append(".SH COMMANDS")
     for name, command in _commands(parser):
         lines += [f".SS hangtop {_text(name)}", *_paragraphs(command.description or "")]
-        own = [one for one in command._actions if _told(one) and one.dest not in names]
+        own = [
+            candidate
+            for candidate in command._actions
+            if _is_documented(candidate) and candidate.dest not in names
+        ]
         lines += _options(own)
         if command.epilog:
             lines += _verbatim(command.epilog)
@@ -93,13 +97,13 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.A
             yield from action.choices.items()
 
 
-def _told(action: argparse.Action) -> bool:
+def _is_documented(action: argparse.Action) -> bool:
     kind = isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
     return not kind and action.help is not argparse.SUPPRESS
 
 
-def _options(some: Iterable[argparse.Action]) -> Iterator[str]:
-    for action in some:
+def _options(options: Iterable[argparse.Action]) -> Iterator[str]:
+    for action in options:
         value = _value(action)
         if action.option_strings:
             names = ", ".join(rf"\fB{_text(name)}\fR" for name in action.option_strings)
@@ -113,15 +117,15 @@ def _value(action: argparse.Action) -> str:
     if action.nargs == 0:
         return ""
     if action.choices is not None:
-        return "|".join(rf"\fB{_text(str(one))}\fR" for one in action.choices)
+        return "|".join(rf"\fB{_text(str(choice))}\fR" for choice in action.choices)
     name = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
     more = "..." if action.nargs in ("+", "*", argparse.REMAINDER) else ""
     return rf"\fI{_text(str(name))}\fR{more}"
 
 
 def _entries(table: dict[str, str]) -> Iterator[str]:
-    for name, told in table.items():
-        yield from (".TP", rf"\fB{_text(name)}\fR", _text(told))
+    for name, description in table.items():
+        yield from (".TP", rf"\fB{_text(name)}\fR", _text(description))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -136,7 +140,7 @@ def _verbatim(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text that groff prints as it is."""
+    """Return a text, escaped for groff."""
     plain = (
         text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq").replace("^", r"\(ha")
     )

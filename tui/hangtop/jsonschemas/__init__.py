@@ -1,8 +1,8 @@
-"""What `--json` prints, as types: for docs/json.md (`hangtop.docs.jsondoc`) and for tests.
+"""Types of the `--json` documents, for docs/json.md (`hangtop.docs.jsondoc`) and for tests.
 
-Commands build most of these documents from mappings; real outputs of all of them are held against
-these types in tests/unit/tui/docs/test_jsondoc.py. The number in a schema's name changes only when
-a field goes or means something else.
+Commands build most of these documents from mappings; real outputs of all of them are validated
+against these types in tests/unit/tui/docs/test_jsondoc.py. The number in a schema's name changes
+only when a field is removed or changes its meaning.
 """
 
 from __future__ import annotations

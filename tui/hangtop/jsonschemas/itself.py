@@ -14,9 +14,9 @@ class ConfigOption(Struct):
 
     help: str
     default: Value
-    """What holds where nothing else is said."""
+    """The default of the option."""
     value: Value
-    """What the file makes of it; the command line may still say something else."""
+    """The value with the config file applied; the command line may still override it."""
     set: bool
     """Whether the file sets it."""
 
@@ -26,9 +26,9 @@ class ConfigKeys(Struct):
 
     help: str
     group: str
-    """Under which heading `?` shows it."""
+    """Heading under which `?` shows it."""
     screens: tuple[str, ...]
-    """Where it can be done; everywhere where that is empty."""
+    """Screens on which it is available; empty for all screens."""
     default: tuple[str, ...]
     """Its keys without the file."""
     value: tuple[str, ...]
@@ -44,7 +44,7 @@ class Config(Struct):
     hangtop: str
     path: str
     exists: bool
-    """Whether there is such a file."""
+    """Whether the file exists."""
     options: dict[str, ConfigOption]
     """By their names in the file."""
     keys: dict[str, ConfigKeys]
@@ -52,12 +52,12 @@ class Config(Struct):
 
 
 class Version(Struct):
-    """`hangtop --version --json`, with `--verbose` all that a report about a bug needs."""
+    """`hangtop --version --json`; with `--verbose` everything that a bug report needs."""
 
     schema: Literal["hangtop.version/1"]
     hangtop: str
     facts: dict[str, str]
-    """With `--verbose`: versions of libraries and programs with their places, and the terminal."""
+    """With `--verbose`: versions of libraries and programs with their paths, and the terminal."""
 
 
 class DemoScenario(Struct):
@@ -67,11 +67,11 @@ class DemoScenario(Struct):
     description: str
     """What goes wrong in it."""
     cause: str | None
-    """The [cause](causes.md) that is to be found; null where nothing hangs."""
+    """The expected [cause](causes.md); null where nothing hangs."""
     culprits: tuple[int, ...]
-    """Ranks to blame."""
+    """Culprit ranks."""
     ranks: int
-    """How many are started."""
+    """Number of ranks that are started."""
     needs: tuple[str, ...]
     """Programs that must be installed."""
 

@@ -23,11 +23,11 @@ class DumpThread(Struct):
     active: bool
     """Whether py-spy saw it run, rather than wait."""
     gil: bool
-    """Whether it held Python's global lock."""
+    """Whether it held Python's global interpreter lock (GIL)."""
     frames: tuple[Frame, ...]
     """Innermost first."""
     locals: tuple[tuple[Local, ...], ...]
-    """For each frame; without `--locals` at most to or from whom torch sends or receives."""
+    """For each frame; without `--locals` at most the ranks that torch sends to or receives from."""
 
 
 class DumpProcess(Struct):
@@ -47,7 +47,7 @@ class DumpProcess(Struct):
     failure: Failure | None
     """Why it has no stacks."""
     threads: tuple[DumpThread, ...]
-    """The main thread alone without `--all-threads`."""
+    """Only the main thread without `--all-threads`."""
 
 
 class DumpUnnumbered(DumpProcess, kw_only=True):
@@ -60,7 +60,7 @@ class DumpRank(DumpUnnumbered, kw_only=True):
     """A rank."""
 
     rank: int | None
-    """Null where nothing tells its number."""
+    """Null where its number is unknown."""
     children: tuple[DumpProcess, ...]
     """Its DataLoader workers and other programs that it started."""
 
@@ -81,11 +81,12 @@ class DumpNode(Struct):
 
     name: str
     state: str
-    """`ready` and `slow` answer; `connecting`, `unreachable`, `denied`, `no-python`, `incompatible`
-    and `lost` do not."""
+    """`ready` and `slow` respond; `connecting`, `unreachable`, `denied`, `no-python`,
+    `incompatible` and `lost` do not.
+    """
     reason: str | None
     fix: str | None
-    """The command or option that would change that."""
+    """The command or option that fixes the state."""
     nvml: Nvml | None
     gpus: tuple[Gpu, ...]
     nics: tuple[Nic, ...]
@@ -96,27 +97,27 @@ class Dump(Struct):
 
     schema: Literal["hangtop.dump/1"]
     at: float
-    """When, in seconds since the epoch."""
+    """Time of the dump, seconds since the epoch."""
     job: DumpJob | None
     nodes: tuple[DumpNode, ...]
     ranks: tuple[DumpRank, ...]
     unnumbered: tuple[DumpUnnumbered, ...]
     """Processes that are ranks, but whose number could not be read."""
     controllers: tuple[DumpUnnumbered, ...] = ()
-    """Programs above and beside its ranks that have a part in the job: an engine, an API server."""
+    """Programs above and beside its ranks that are part of the job: an engine, an API server."""
 
 
 class WatchJob(DumpJob, kw_only=True):
-    """The job that something has happened to."""
+    """The job that the event is about."""
 
     name: str
     ranks: int
-    """How many were seen."""
+    """Number of ranks seen."""
     nodes: tuple[str, ...]
 
 
 class WatchEvent(Struct):
-    """One line of `hangtop watch --json`. Which fields there are depends on `event`."""
+    """One line of `hangtop watch --json`. Its fields depend on `event`."""
 
     schema: Literal["hangtop.watch/1"]
     event: Literal[
@@ -126,34 +127,34 @@ class WatchEvent(Struct):
     at: str
     """UTC, as `2026-01-31T12:00:00Z`."""
     job: WatchJob | None = None
-    """Of the first five events."""
+    """Set for the first five events."""
     diagnosis: Diagnosis | None = None
-    """Of `hang`, and of `ended` where the reason was seen."""
+    """Set for `hang`, and for `ended` where the reason was observed."""
     after_s: float | None = None
-    """For how long it had hung, of `resumed`, `restarted` and `ended`."""
+    """For `resumed`, `restarted` and `ended`: seconds for which it had hung."""
     nodes: str | None = None
-    """Of `nodes`: those that have gone or come, folded (`gpu[01-03]`)."""
+    """For `nodes`: the nodes that were lost or came back, folded (`gpu[01-03]`)."""
     state: str | None = None
-    """Of `nodes`: as in a dump."""
+    """For `nodes`: the state, as in a dump."""
     reason: str | None = None
     fix: str | None = None
     directory: str | None = None
-    """Of `written`: where a hang was written to; null where it could not be."""
+    """For `written`: the directory that a hang was written to; null where writing failed."""
     why: str | None = None
-    """Of `written` and `on-hang`: what went wrong; null where nothing did."""
+    """For `written` and `on-hang`: the error; null where there was none."""
     command: tuple[str, ...] | None = None
-    """Of `on-hang`: the command that was run."""
+    """For `on-hang`: the command that was run."""
     by_s: float | None = None
-    """Of `clock`: seconds by which it was set."""
+    """For `clock`: seconds by which the clock was set."""
     hangs: int | None = None
-    """Of `stopped`: how many hangs were seen."""
+    """For `stopped`: how many hangs were seen."""
 
 
 class LogEntry(Struct):
-    """Something of note in the logs, and all ranks that it happened to."""
+    """A notable log entry, and all ranks that printed it."""
 
     code: str
-    """Of the table of known lines in [logs.md](logs.md), or `traceback`, `exit`, `quote`."""
+    """From the table of known lines in [logs.md](logs.md), or `traceback`, `exit`, `quote`."""
     part: str
     """`root`, `timeout`, `cascade` (a consequence), `exit`, `survived`, `error` or `info`."""
     ranks: tuple[int, ...]
@@ -161,7 +162,7 @@ class LogEntry(Struct):
     at: float | None
     """Seconds since the epoch; null where no time is printed."""
     exact: bool
-    """Whether `at` is its own time, not that of a line shortly before."""
+    """Whether `at` is its own time, rather than that of a line shortly before."""
     text: str
     means: str
     """What the line means."""
@@ -170,14 +171,14 @@ class LogEntry(Struct):
     where: str | None
     """File, line and function of a traceback's innermost frame outside of libraries."""
     fields: dict[str, str]
-    """What was read out of the line."""
+    """Values parsed from the line."""
     lines: tuple[str, ...]
     """As printed."""
     count: int
-    """How often."""
+    """Number of occurrences."""
     file: str
     line: int
-    """Its number among the lines that were read of the file."""
+    """Its number among the lines read from the file."""
 
 
 class LogFile(Struct):
@@ -185,11 +186,11 @@ class LogFile(Struct):
 
     path: str
     rank: int | None
-    """Whose it is, where its name tells."""
+    """The rank that wrote it, where its name shows that."""
     size: int
     lines: int
     not_read: tuple[tuple[int, int], ...]
-    """Bytes from and to, where it was too long."""
+    """Byte ranges, from and to, that were skipped because the file is too long."""
     problem: str | None
 
 
@@ -199,27 +200,27 @@ class Logs(Struct):
     schema: Literal["hangtop.logs/1"]
     ranks: tuple[int, ...]
     first: LogEntry | None
-    """The error that was first, as far as logs tell."""
+    """The first error, according to the logs."""
     verdicts: tuple[Verdict, ...]
     others: tuple[LogEntry, ...]
-    """Other errors that follow from none."""
+    """Other errors that are no consequence of any error."""
     survived: tuple[LogEntry, ...]
-    """Errors after which the ranks that printed them went on."""
+    """Errors after which the ranks that printed them continued."""
     follows: tuple[LogEntry, ...]
-    """Errors that only follow."""
+    """Errors that are consequences of others."""
     notes: tuple[LogEntry, ...]
     positions: tuple[Position, ...]
-    """How far ranks were in their process groups, as watchdogs print."""
+    """How far ranks were in their process groups, as watchdogs print it."""
     files: tuple[LogFile, ...]
     ambiguities: tuple[Ambiguity, ...] = ()
-    """Lines of which it cannot be told who has printed them, and how the next run can tell."""
+    """Lines whose origin is ambiguous, and how the next run can avoid that."""
 
 
 class NumericsFirst(First, frozen=True, kw_only=True):
-    """The first of all ranks. `frames` stand with its rank only."""
+    """The first finding of all ranks. `frames` are given only with its rank."""
 
     index: int
-    """Its rank's place in `ranks`."""
+    """Index of its rank in `ranks`."""
     rank: int | None
 
 

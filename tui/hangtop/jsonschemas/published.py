@@ -1,4 +1,4 @@
-"""`hangtop --schema`: what `--json` prints, as JSON Schema (draft 2020-12).
+"""The `--json` documents as JSON Schema (draft 2020-12), for `hangtop --schema`.
 
 Made from the types themselves, with the meanings of docs/json.md as descriptions.
 """
@@ -24,20 +24,20 @@ REFERENCE = "#/$defs/{name}"
 
 
 def text(name: str) -> str:
-    """Return the schema of one document as text, or that of all where no name is given.
+    """Return the schema of one document as text, or of all documents where no name is given.
 
     Args:
         name: of a document, whole (`hangtop.dump/1`) or short (`dump`); empty for all.
 
     Raises:
-        UsageError: nothing prints such a document.
+        UsageError: there is no such document.
     """
-    found = [one for one in DOCUMENTS if name in ("", one, short(one))]
-    if not found:
-        known = ", ".join(map(short, DOCUMENTS))
-        raise UsageError(f"--schema: no document {name!a}; there are {known}")
-    title = "What hangtop prints with --json" if name == "" else found[0]
-    return json.dumps(schema(title, found), indent=2)
+    documents = [document for document in DOCUMENTS if name in ("", document, short(document))]
+    if not documents:
+        names = ", ".join(map(short, DOCUMENTS))
+        raise UsageError(f"--schema: no document {name!a}; there are {names}")
+    title = "What hangtop prints with --json" if name == "" else documents[0]
+    return json.dumps(schema(title, documents), indent=2)
 
 
 def short(name: str) -> str:
@@ -46,11 +46,11 @@ def short(name: str) -> str:
 
 
 def schema(title: str, documents: Iterable[str]) -> dict[str, Any]:
-    """Return the JSON Schema that each of some documents fits.
+    """Return the JSON Schema that each of the documents matches.
 
     Args:
-        title: what it is of.
-        documents: what they name as their `schema`, such as `hangtop.dump/1`.
+        title: title of the schema.
+        documents: values of their field `schema`, such as `hangtop.dump/1`.
     """
     kinds = [kind for name in documents for kind in _types(DOCUMENTS[name])]
     references, parts = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -65,7 +65,7 @@ def _types(kind: type) -> tuple[type, ...]:
 
 
 def _describe(kind: type[msgspec.Struct], parts: dict[str, Any]) -> None:
-    """Add to a type's fields what docs/json.md says of them."""
+    """Add the meanings from docs/json.md to a type's fields."""
     properties = parts.get(_key(kind, parts), {}).get("properties", {})
     for field in jsondoc.fields(kind):
         if field.name in properties:
@@ -73,6 +73,6 @@ def _describe(kind: type[msgspec.Struct], parts: dict[str, Any]) -> None:
 
 
 def _key(kind: type, parts: dict[str, Any]) -> str:
-    """Return the name of a type among the parts; with its module where two have one name."""
+    """Return the name of a type among the parts; with its module where two types share a name."""
     full = f"{kind.__module__}.{kind.__qualname__}"
     return full if full in parts else kind.__name__

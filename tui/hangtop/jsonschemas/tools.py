@@ -20,16 +20,16 @@ from hangtop_core.tools.strace_files import StraceResult
 
 
 class DoctorRung(Struct):
-    """One thing that was tried."""
+    """One check."""
 
     name: str
     state: Literal["ok", "warning", "missing", "not-applicable", "not-reached"]
     matters: bool
-    """Whether ranks cannot be seen without it."""
+    """Whether ranks are invisible without it."""
     text: str
-    """The same words on nodes where the same holds."""
+    """The result; the same text on nodes with the same result."""
     detail: str | None
-    """What is particular to the node."""
+    """Details of this node."""
     fix: str | None
 
 
@@ -55,23 +55,23 @@ class Doctor(Struct):
 
 
 class CleanedNode(Struct):
-    """What was removed on one node; of one that was not reached only `failed` is there."""
+    """What was removed on one node; a node that was not reached has only `failed`."""
 
     node: str
     failed: str | None
     """Why it was not reached."""
     path: str | None = None
-    """The cache of this user there."""
+    """This user's cache on the node."""
     removed: int | None = None
-    """How many files and directories were removed."""
+    """Number of files and directories removed."""
     removed_bytes: int | None = None
-    """How much they held."""
+    """Bytes freed."""
     left: tuple[str, ...] | None = None
-    """What was not removed."""
+    """Paths that were not removed."""
     why: str | None = None
-    """Why not."""
+    """Why they were not removed."""
     rooms: int | None = None
-    """How many directories of killed steps were removed from /tmp."""
+    """Number of directories of killed steps removed from /tmp."""
 
 
 class DoctorClean(Struct):
@@ -80,7 +80,7 @@ class DoctorClean(Struct):
     schema: Literal["hangtop.doctor.clean/1"]
     exit_status: int
     nodes: tuple[CleanedNode, ...]
-    """Those that were reached first."""
+    """Reached nodes first."""
 
 
 class CoreFileThread(Struct):
@@ -121,11 +121,11 @@ class CoreFile(Struct):
     python_read_by: str | None
     """`pystack` or `py-spy`."""
     threads: tuple[CoreFileThread, ...]
-    """The one that got the signal first."""
+    """The thread that got the signal first."""
 
 
 class UnreadFile(Struct):
-    """A file that is no core, or cannot be read."""
+    """A file that is not a core, or cannot be read."""
 
     path: str
     why: str
@@ -144,14 +144,14 @@ class CoreTaken(Struct):
 
     schema: Literal["hangtop.core-taken/1"]
     rank: int | None
-    """Null where nothing tells its number."""
+    """Null where its number is unknown."""
     node: str
     pid: int
     taken: Taken
 
 
 class NetNode(Struct):
-    """What is known of one node."""
+    """Facts about one node."""
 
     node: str
     missing: str | None
@@ -163,18 +163,18 @@ class NetNode(Struct):
     interfaces: tuple[Link, ...]
     default_interface: str | None
     clock: Clock | None
-    """How far it is ahead of that of the machine the test was begun on."""
+    """Its offset from the clock of the machine that started the test."""
     settings: dict[str, str]
-    """Variables that choose interfaces, as they are set there."""
+    """Environment variables that choose interfaces, as set on the node."""
     names: dict[str, tuple[str, ...] | str]
-    """What it makes of each name: addresses, or a text that says why there are none."""
+    """What it resolves each name to: addresses, or a text that says why there are none."""
     reverse: dict[str, str | None]
     """Names by address."""
     sources: dict[str, str]
-    """Its own address on the way to each address."""
+    """Its own source address for each address."""
     ports: tuple[Opened, ...]
     strangers: int
-    """Callers that did not know the token of the test."""
+    """Number of connections without the token of the test."""
     torch: Torch | None
     no_torch: str | None
     """Why it has no torch to test with."""
@@ -182,14 +182,14 @@ class NetNode(Struct):
 
 
 class Finding(Struct):
-    """One thing that is wrong, or worth knowing: who, by which signs, and what to do."""
+    """A problem or a noteworthy fact: the nodes, the evidence, and what to do."""
 
     cause: str
     level: Level
     summary: str
     nodes: tuple[str, ...]
     pairs: tuple[Pair, ...]
-    """From whom to whom, where it is about ways."""
+    """Source and destination, where it is about connections."""
     evidence: tuple[str, ...]
     next_steps: tuple[str, ...]
 
@@ -221,20 +221,20 @@ class StraceRow(Row, kw_only=True):
     """Calls of one kind."""
 
     other_end: str | None
-    """Whose the other end of the socket is: `rank 1 on gpu07`."""
+    """The other end of the socket: `rank 1 on gpu07`."""
 
 
 class StraceRank(Struct):
     """One rank's calls."""
 
     rank: int | None
-    """Null where nothing tells its number."""
+    """Null where its number is unknown."""
     node: str
     pid: int
     calls: tuple[StraceRow, ...]
     error: str | None
     saved: StraceResult | None
-    """Where every line is, and how the trace ended."""
+    """Where all lines are saved, and how the trace ended."""
 
 
 class Strace(Struct):
@@ -249,36 +249,36 @@ class OpenDescriptor(Descriptor, frozen=True, kw_only=True):
     """An open descriptor."""
 
     other_end: str | None
-    """Whose the other end of a socket is."""
+    """The other end of a socket."""
     moves: bool | None = None
     """Whether its position changed within a second; null where it has none."""
 
 
 class OpenFile(Opener, frozen=True, kw_only=True):
-    """A descriptor of another process that leads to the same."""
+    """A descriptor of another process for the same file, pipe or socket."""
 
     whose: str
-    """What that process is, for people."""
+    """The process, for people."""
 
 
 class Files(Struct):
-    """`hangtop files --json`: of a rank, or with a descriptor of who else has it open."""
+    """`hangtop files --json`: a rank's descriptors, or the processes that have one of them open."""
 
     schema: Literal["hangtop.files/1"]
     hangtop: str
     rank: int | None = None
-    """Without a descriptor."""
+    """Set without a descriptor."""
     node: str | None = None
     descriptors: tuple[OpenDescriptor, ...] | None = None
-    """Without a descriptor: all that the rank has open."""
+    """Without a descriptor: all open descriptors of the rank."""
     target: str | None = None
-    """Of a descriptor: what it leads to."""
+    """With a descriptor: its target."""
     holders: tuple[OpenFile, ...] | None = None
-    """Of a descriptor: who else has it open."""
+    """With a descriptor: other processes that have it open."""
     more: int | None = None
-    """Others that were not listed."""
+    """Number of further processes that are not listed."""
     hidden: int | None = None
-    """Processes whose descriptors may not be read."""
+    """Number of processes whose descriptors may not be read."""
 
 
 class Captured(Struct):

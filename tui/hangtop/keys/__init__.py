@@ -1,1 +1,1 @@
-"""Actions and keys: what each does, when it is possible, and what it asks for."""
+"""Actions and keys: their effects, their conditions, their confirmations."""

@@ -1,7 +1,7 @@
-"""What an action is, and how keys are written.
+"""Actions, and the notation of keys.
 
-An action that is not possible now is dimmed, not hidden, and says why when its key is pressed.
-What an action does is a method `do_<id>` of the screen, or of the app.
+An action that is not possible now is dimmed, not hidden, and its key shows the reason. An action is
+implemented by a method `do_<id>` of the screen, or of the app.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Risk = Literal["none", "asks"]
 """`requests`: may touch a process beyond reading it; shown and confirmed once per session."""
 
 GROUPS = ("Go", "Move", "Find and arrange", "Look", "Ask the node", "Keep", "App")
-"""In the order in which help and docs/keys.md tell them."""
+"""Groups in the order of help and docs/keys.md."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing a key can do."""
+    """The effect of a key."""
 
     id: str
     keys: tuple[str, ...]
@@ -36,14 +36,14 @@ class Action:
     help: str
     group: str
     screens: tuple[str, ...] = ()
-    """Where it works; empty is everywhere."""
+    """Screens where it works; empty for all."""
     risk: Risk = "none"
     possible: Possible = always
     live: bool = False
-    """Whether it is of running jobs alone: in a capture, and on files, no key leads to it."""
+    """Whether it is for running jobs alone: in a capture, and on files, it has no key."""
 
     def offered(self, now: Situation) -> bool:
-        """Whether it can be possible at all, now or later."""
+        """Return whether it can become possible in this session."""
         return now.live or not self.live
 
 
@@ -93,19 +93,19 @@ PAIRED = {
 
 
 MAX_BLANKS = 12
-"""Blanks and hyphens in the Unicode name of a key; each doubles the names to be tried."""
+"""Limit of blanks and hyphens in the Unicode name of a key; each doubles the names to try."""
 
 
-def page_names(pages: Sequence[str], most: int = 99) -> str:
-    """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
+def page_names(pages: Sequence[str], limit: int = 99) -> str:
+    """Return `Overview, Stacks, GPUs`; at most ``limit`` names, and how many more there are."""
     names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
     return ", ".join(names)
 
 
 def key_name(key: str) -> str:
-    """A key as people write it."""
+    """Return a key as people write it."""
     if key in KEY_NAMES:
         return KEY_NAMES[key]
     if key.startswith("ctrl+"):
@@ -116,21 +116,21 @@ def key_name(key: str) -> str:
 
 
 def _character(key: str) -> str:
-    """The character that Textual names so, or the key: `_` is a blank or a hyphen of its name."""
-    first, *rest = key.split("_")
-    if len(rest) <= MAX_BLANKS:
-        for marks in product(" -", repeat=len(rest)):
+    """Return the character of Textual's name, or the key: `_` is a blank or hyphen of the name."""
+    first, *words = key.split("_")
+    if len(words) <= MAX_BLANKS:
+        for marks in product(" -", repeat=len(words)):
             with suppress(KeyError):
-                parts = (mark + word for mark, word in zip(marks, rest, strict=True))
+                parts = (mark + word for mark, word in zip(marks, words, strict=True))
                 return unicodedata.lookup(first + "".join(parts))
     return key
 
 
 def key_from(text: str) -> str:
-    """A key in Textual's name, from how people write it: `q`, `?`, `Ctrl-r`, `F5`, `PgUp`.
+    """Return Textual's name of a key from how people write it: `q`, `?`, `Ctrl-r`, `F5`, `PgUp`.
 
     Raises:
-        ValueError: when it is no key that a terminal sends.
+        ValueError: terminals send no such key.
     """
     written = {name.casefold(): key for key, name in KEY_NAMES.items()}
     low = text.strip().casefold().replace("ctrl+", "ctrl-")
@@ -145,11 +145,11 @@ def key_from(text: str) -> str:
     if low.startswith("ctrl-") and len(low) == 6 and low[5].isascii() and low[5].isalpha():
         return f"ctrl+{low[5]}"
     if len(text) == 1 and text.isprintable():
-        # As Textual names what has no shorter name (textual.keys).
+        # The name that Textual gives a key without a shorter name (textual.keys).
         return unicodedata.name(text, "").casefold().replace(" ", "_").replace("-", "_")
     raise ValueError(f"{text!r} is no key")
 
 
 def keys_of(action: Action) -> str:
-    """All keys of an action as people write them."""
+    """Return all keys of an action as people write them."""
     return " ".join(key_name(key) for key in action.keys)

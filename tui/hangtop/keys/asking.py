@@ -1,4 +1,4 @@
-"""What actions do that ask a node for something, or go there."""
+"""Actions that send a request to a node, or open a shell there."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 PORTS = (29500, 29511, 29522)
-"""Ports to test with: the usual one of torch, and others where the job's own store has that."""
+"""Ports to test with: torch's default, and others where the job's own store has that."""
 
 
 def _port_beside(job: Job | None) -> int:
-    """A port that the job's own store does not have."""
+    """Return a port that the job's own store does not use."""
     taken = {rank.process.env.get("MASTER_PORT") for rank in (job.ranks if job else ())}
     return next((port for port in PORTS if str(port) not in taken), PORTS[-1])
 
 
 class Asking:
-    """Mixed into the app; one method for each action, `do_<id>`."""
+    """Mixin of the app; one method for each action, `do_<id>`."""
 
     @property
     def _app(self) -> HangtopApp:
@@ -46,11 +46,11 @@ class Asking:
         return cast("Page", self._app.page)
 
     def do_sample(self) -> None:
-        """Stacks of the chosen or the marked ranks."""
+        """Take stacks of the chosen or the marked ranks."""
         self._app.requests.sample(self._app.state.targets())
 
     def do_sample_all(self) -> None:
-        """Stacks of all ranks."""
+        """Take stacks of all ranks."""
         self._app.requests.sample(None)
 
     def do_read_recorders(self) -> None:
@@ -58,7 +58,7 @@ class Asking:
         self._app.requests.recorders()
 
     def do_dump_recorders(self) -> None:
-        """Let all ranks dump their flight recorders; asks once, or says why none of them can."""
+        """Let all ranks dump their flight recorders; ask once, or show why no rank can."""
         job = self._app.state.job
         can, lines = dump_lines(job.ranks if job is not None else ())
         if not can:
@@ -72,7 +72,7 @@ class Asking:
         )
 
     def do_native(self) -> None:
-        """Stacks with C frames; asks once."""
+        """Take stacks with C frames; ask once."""
         targets = list(self._app.state.targets())
         pids = " ".join(str(rank.process.pid) for rank in targets)
 
@@ -90,7 +90,7 @@ class Asking:
         self._once("native", "STACKS WITH C FRAMES", lines, run)
 
     def do_strace(self) -> None:
-        """Trace the chosen rank; asks once."""
+        """Trace the chosen rank; ask once."""
         rank = self._app.state.rank
         if rank is None:
             return
@@ -104,13 +104,13 @@ class Asking:
         def run() -> None:
             self._app.requests.strace(rank, self._app.real_now())
             if "trace" in self._page.PANES and not self._page.pane("trace").display:
-                self._page.focus_pane("trace")  # where there is room for one pane only
+                self._page.focus_pane("trace")  # where only one pane fits
             self._app.show()
 
         self._once("strace", f"STRACE OF {rank.name.upper()}", lines, run)
 
     def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
-        """Ask before the first time of a kind."""
+        """Ask for confirmation before the first action of a kind."""
         confirmed = self._app.state.confirmed
         if kind in confirmed:
             run()
@@ -130,7 +130,7 @@ class Asking:
         self._app.requests.stop_trace()
 
     def do_refresh(self) -> None:
-        """Show the newest picture and try lost nodes."""
+        """Show the newest snapshot and reconnect to lost nodes."""
         state = self._app.state
         lost = self._app.requests.retry()
         if not state.paused:
@@ -141,16 +141,16 @@ class Asking:
         self._app.show()
 
     def do_retry_all(self) -> None:
-        """Connect again to whatever does not answer."""
+        """Reconnect to every node that does not respond."""
         self.retry_nodes(None)
 
     def retry_nodes(self, nodes: Sequence[Node] | None) -> None:
-        """Connect to nodes again, or to all, that do not answer."""
+        """Reconnect to nodes, or to all, that do not respond."""
         lost = nodesets.fold(self._app.requests.retry(nodes))
         self._app.tell(f"connecting to {lost} again…" if lost else "nothing to try again", "info")
 
     def do_nettest(self) -> None:
-        """Give the terminal to a test of the network between all nodes; asks every time."""
+        """Give the terminal to a test of the network between all nodes; ask every time."""
         if not self._app.nettest:
             self._app.tell("hangtop was not started on nodes that could be tested", "warn")
             return
@@ -176,7 +176,7 @@ class Asking:
         self._app.push_screen(Confirm("TEST THE NETWORK BETWEEN THE NODES", lines), answered)
 
     def do_shell(self) -> None:
-        """Give the terminal to the user's shell on a node, until they leave it."""
+        """Give the terminal to the user's shell on a node, until it exits."""
         node = self._app.state.node_on(self._page.NAME)
         if node is None:
             return

@@ -1,4 +1,4 @@
-"""What actions do that belong to no single page."""
+"""Actions that belong to no single page."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ if TYPE_CHECKING:
 
 
 class Handlers(Stopping):
-    """Mixed into the app; one method for each action, `do_<id>`."""
+    """Mixin of the app; one method for each action, `do_<id>`."""
 
     def reason(self, name: str, screen: str) -> str | None:
-        """Why an action is not possible on a screen now."""
+        """Return why an action is not possible on a screen now."""
         return self._app.keymap.by_id[name].possible(self._app.state.situation(screen))
 
     # Go
 
     def do_overview(self) -> None:
-        """Screen 1."""
+        """Show screen 1."""
         self._app.go("overview")
 
     def do_stacks(self) -> None:
-        """Screen 2."""
+        """Show screen 2."""
         self._app.go("stacks")
 
     def do_rank(self) -> None:
-        """Screen 3."""
+        """Show screen 3."""
         self._app.go("rank")
 
     def do_recorder(self) -> None:
-        """Screen 4."""
+        """Show screen 4."""
         self._app.go("recorder")
 
     def do_verdict(self) -> None:
-        """Screen 5."""
+        """Show screen 5."""
         self._app.go("verdict")
 
     def do_gpus(self) -> None:
-        """Screen 6."""
+        """Show screen 6."""
         self._app.go("gpus")
 
     def do_logs(self) -> None:
-        """Screen 8."""
+        """Show screen 8."""
         self._app.go("logs")
 
     def do_nodes(self) -> None:
-        """Screen 9, with the cursor on the node that was looked at."""
+        """Show screen 9, with the cursor on the current node."""
         node = self._app.state.node_on(self._page.NAME)
         if node is not None:
             self._app.state.node_name = node.name
         self._app.go("nodes")
 
     def do_jobs(self) -> None:
-        """Choose a job; where there is Slurm, also one of its."""
+        """Choose a job; with Slurm, also one of Slurm's jobs."""
         if self._app.slurm is None:
             self.list_jobs()
             return
@@ -111,7 +111,7 @@ class Handlers(Stopping):
             self._app.show()
 
     def do_palette(self) -> None:
-        """The `:` line."""
+        """Open the `:` line."""
         state, page = self._app.state, self._page
         now, actions = state.situation(page.NAME), self._app.keymap.actions
         self._app.push_screen(
@@ -145,7 +145,7 @@ class Handlers(Stopping):
         self._app.tell(f"{rank_name(number)} is not there", "warn")
 
     def _go_node(self, name: str) -> None:
-        """A node with ranks leads to them, another one to Nodes."""
+        """Go to a node: to its ranks if it has any, else to Nodes."""
         job, snapshot = self._app.state.job, self._app.state.snapshot
         if job is not None and any(rank.node == name for rank in job.ranks):
             self.show_node(name)
@@ -156,7 +156,7 @@ class Handlers(Stopping):
             self._app.tell(f"there is no node {name!r}", "warn")
 
     def show_node(self, name: str) -> None:
-        """The ranks of one node, on Overview."""
+        """Show the ranks of one node, on Overview."""
         self._app.go("overview")
         self._app.call_later(self._filter_node, name)
 
@@ -181,7 +181,7 @@ class Handlers(Stopping):
     # Arrange
 
     def do_pause(self) -> None:
-        """Hold the picture, or back to live."""
+        """Pause the screen, or follow live again."""
         state = self._app.state
         state.paused = not state.paused
         if not state.paused:
@@ -190,11 +190,11 @@ class Handlers(Stopping):
         self._app.show()
 
     def do_step_back(self) -> None:
-        """The picture before."""
+        """Show the previous snapshot."""
         self._step(-1)
 
     def do_step_forward(self) -> None:
-        """The next picture, or live."""
+        """Show the next snapshot, or follow live."""
         self._step(1)
 
     def _step(self, count: int) -> None:
@@ -205,12 +205,12 @@ class Handlers(Stopping):
         self._stepped()
 
     def do_oldest(self) -> None:
-        """The first picture that is kept."""
+        """Show the oldest kept snapshot."""
         self._app.state.step_to_end(-1)
         self._stepped()
 
     def do_newest(self) -> None:
-        """The newest picture; live again, where there is a job."""
+        """Show the newest snapshot; follow live again, where there is a job."""
         self._app.state.step_to_end(1)
         self._stepped()
 
@@ -227,7 +227,7 @@ class Handlers(Stopping):
     # Look
 
     def do_diff(self) -> None:
-        """Two stacks side by side."""
+        """Show two stacks side by side."""
         state = self._app.state
         if state.snapshot is None or state.job is None or state.rank is None:
             return
@@ -239,13 +239,13 @@ class Handlers(Stopping):
         self._app.push_screen(Reader("DIFF", lines, title, wide=True))
 
     def do_environment(self) -> None:
-        """Environment and command line."""
+        """Show environment and command line."""
         rank = self._app.state.rank
         if rank is not None:
             self.read("ENVIRONMENT", texts.environment_lines(rank), rank.name)
 
     def do_information(self) -> None:
-        """Everything of a rank."""
+        """Show everything about a rank."""
         state = self._app.state
         if state.snapshot is not None and state.job is not None and state.rank is not None:
             lines = texts.rank_text(
@@ -254,13 +254,13 @@ class Handlers(Stopping):
             self.read("EVERYTHING KNOWN", lines, state.rank.name)
 
     def do_help(self) -> None:
-        """All keys."""
+        """Show all keys."""
         page = self._page
         now = self._app.state.situation(page.NAME)
         self.read("KEYS", texts.help_lines(now, self._app.keymap.actions), page_names([page.NAME]))
 
     def do_commands(self) -> None:
-        """What ran on nodes."""
+        """Show the commands that ran on nodes."""
         lines = texts.command_lines(self._app.source.commands)
         self.read("COMMANDS", lines, "everything beyond reading /proc, newest first")
 
@@ -283,14 +283,14 @@ class Handlers(Stopping):
             self.copy_text(plain_lines(pane.text_lines()), pane)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy what is selected in a line that is typed in: Textual's own way goes through ours."""
-        self._app._clipboard = text  # which Textual pastes
+        """Copy the selection of an input line: replaces Textual's own way."""
+        self._app._clipboard = text  # Textual pastes from here
         self.copy_text(text, read=True)
 
     def copy_text(self, text: str, pane: LinePane | None = None, *, read: bool = False) -> None:
-        """Copy a text in the characters that a screen shows, and show it where no pane does.
+        """Copy a text in the characters on the screen, and show it where no pane does.
 
-        The pane may hold it whole; with ``read`` it is all there for whoever scrolls.
+        The pane may hold all of it; with ``read`` all of it can be scrolled to.
         """
         lines = [twin(line(one), flat=self._app.ascii) for one in text.split("\n")]
         text = plain_lines(lines)
@@ -300,7 +300,7 @@ class Handlers(Stopping):
             self.read("COPIED", lines, f"{count}, which the screen did not show whole")
 
     def _to_clipboard(self, text: str) -> None:
-        """Copy on a thread: tmux may take its time."""
+        """Copy on a thread: tmux may be slow."""
         lines = text.count("\n") + 1
         driver: Any = self._app._driver
 
@@ -314,13 +314,13 @@ class Handlers(Stopping):
         self._app.run_worker(work, thread=True, exclusive=True, group="copy")
 
     def do_capture(self) -> None:
-        """Everything that is known, and the history, into a file: on a thread."""
-        from hangtop.source.keep import capture  # no first screen waits for how that is done
+        """Write everything that is known, and the history, to a file, on a thread."""
+        from hangtop.source.keep import capture  # imported late to keep the start fast
 
         capture(self._app)
 
     def do_pager(self) -> None:
-        """The pane in the pager."""
+        """Show the pane in the pager."""
         pane = self._page.active_pane
         if pane is not None:
             self.page_text(plain_lines(pane.text_lines()))
@@ -340,7 +340,7 @@ class Handlers(Stopping):
     # App
 
     def do_redraw(self) -> None:
-        """Draw everything again, after something else wrote on the terminal."""
+        """Draw everything again, after another program wrote on the terminal."""
         self._app.screen.refresh(layout=True)
 
     def do_mouse(self) -> None:
@@ -359,7 +359,7 @@ class Handlers(Stopping):
         )
 
     def do_suspend(self) -> None:
-        """Back to the shell, if there is one."""
+        """Suspend to the shell, if there is one."""
         if has_shell():
             self._app.action_suspend_process()
         else:

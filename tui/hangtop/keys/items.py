@@ -1,4 +1,4 @@
-"""Items of a list: each a text of one or more lines that a cursor can stand on."""
+"""Items of a list: each a text of one or more lines that a cursor can select."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class Item:
     key: str
     lines: tuple[Line, ...]
     indent: int = 0
-    """Blanks before what wraps of its lines."""
+    """Indent of its wrapped lines."""
     copy: Line | None = None
     """The part of `lines` that `y` copies instead of all of them."""
     target: Any = None
-    """What Enter leads to."""
+    """The target of Enter."""
 
     @property
     def copied(self) -> str:
-        """What `y` copies: what is on the screen, and nothing else."""
+        """Return what `y` copies: only what is on the screen."""
         return plain_lines(self.lines) if self.copy is None else plain(self.copy)
 
 
 def numbered(items: Iterable[Item]) -> list[Item]:
-    """Keys that stay the same while times and counts in the text change: `fix:0`, `fix:1`."""
-    seen: Counter[str] = Counter()
-    found = []
+    """Return items with keys that survive changes of times and counts: `fix:0`, `fix:1`."""
+    counts: Counter[str] = Counter()
+    result = []
     for item in items:
-        found.append(replace(item, key=f"{item.key}:{seen[item.key]}"))
-        seen[item.key] += 1
-    return found
+        result.append(replace(item, key=f"{item.key}:{counts[item.key]}"))
+        counts[item.key] += 1
+    return result

@@ -60,7 +60,7 @@ each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.
 
 
 def document() -> str:
-    """The whole text."""
+    """Return the whole text of docs/keys.md."""
     parts = [INTRODUCTION]
     for group in GROUPS:
         actions = [action for action in ACTIONS if action.group == group]

@@ -1,4 +1,4 @@
-"""Which key does what: `keytable`, with keys of the user's own."""
+"""The map from keys to actions: `keytable`, with the user's own keys."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from hangtop.keys.actions import Action
 
 KEPT = {"leave": "ctrl+c"}
-"""What always works, whatever the file says: out of a program nobody should have to search."""
+"""Keys that always work, whatever the file says: leaving the program must be easy."""
 
 
 class Keymap:
-    """Which key does what.
+    """The map from keys to actions.
 
     Args:
         own: keys by action id, in Textual's names (`config.keys` reads them from a file). They take
             a key away from any other action where both would work; an empty tuple is no key.
 
     Raises:
-        ValueError: for an unknown action, and for one key with two meanings on one screen.
+        ValueError: an action is unknown, or one key has two meanings on one screen.
     """
 
     def __init__(self, own: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> None:
@@ -40,26 +40,26 @@ class Keymap:
         )
 
     def all_keys(self) -> list[str]:
-        """Every key that does something, once."""
+        """Return every key that does something, once."""
         return list(dict.fromkeys(key for action in self.actions for key in action.keys))
 
     def names(self) -> dict[str, str]:
-        """The first key of every action as people write it; none of one that has no key."""
-        return {one.id: key_name(one.keys[0]) for one in self.actions if one.keys}
+        """Return the first key of every action that has one, as people write it."""
+        return {action.id: key_name(action.keys[0]) for action in self.actions if action.keys}
 
     def find(self, key: str, screen: str) -> Action | None:
-        """What a key does on a screen."""
+        """Return the action of a key on a screen."""
         for action in self.actions:
             if key in action.keys and (not action.screens or screen in action.screens):
                 return action
         return None
 
     def elsewhere(self, key: str) -> Action | None:
-        """What a key would do on some other screen, to say so."""
+        """Return the action of a key on some other screen, to say so."""
         return next((action for action in self.actions if key in action.keys), None)
 
     def shown(self, name: str) -> str:
-        """The key of an action as the footer shows it; two where they belong together."""
+        """Return the key of an action as the footer shows it; two where they belong together."""
         if name in PAIRED and not self._changed:
             return PAIRED[name]
         keys = self.by_id[name].keys
@@ -68,9 +68,9 @@ class Keymap:
 
 def _check_names(own: Mapping[str, tuple[str, ...]]) -> None:
     """Raise ValueError for an unknown action, and for a key that always belongs to another."""
-    known = {action.id for action in ACTIONS}
+    ids = {action.id for action in ACTIONS}
     for name, keys in own.items():
-        if name not in known:
+        if name not in ids:
             raise ValueError(f"{name!r} is no action")
         for kept, key in KEPT.items():
             if key in keys and name != kept:
@@ -88,14 +88,14 @@ def _check_shared(actions: list[Action]) -> None:
 def _with_own(action: Action, own: Mapping[str, tuple[str, ...]], chosen: list[Action]) -> Action:
     keys = own.get(action.id)
     if keys is None:
-        taken = {key for one in chosen for key in _shared(action, one)}
+        taken = {key for candidate in chosen for key in _shared(action, candidate)}
         keys = tuple(key for key in action.keys if key not in taken)
     if action.id in KEPT and KEPT[action.id] not in keys:
         keys = (*keys, KEPT[action.id])
     return action if keys == action.keys else replace(action, keys=keys)
 
 
-def _shared(one: Action, other: Action) -> list[str]:
-    """Keys that two actions have on the same screen."""
-    together = not one.screens or not other.screens or set(one.screens) & set(other.screens)
-    return [key for key in one.keys if key in other.keys] if together else []
+def _shared(first: Action, second: Action) -> list[str]:
+    """Return the keys that two actions share on the same screen."""
+    together = not first.screens or not second.screens or set(first.screens) & set(second.screens)
+    return [key for key in first.keys if key in second.keys] if together else []

@@ -1,7 +1,7 @@
-"""Everything a key can do: the keys, what they are called, where they work, and when.
+"""The registry of actions: their keys, names, screens and conditions.
 
-The keys, the footer, the help screen, the `:` palette and docs/keys.md are all made from
-`ACTIONS`, so they cannot disagree. They stand in the order in which help tells them.
+The keys, the footer, the help screen, the `:` palette and docs/keys.md are all made from `ACTIONS`,
+so they cannot disagree. Help lists them in this order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GO, MOVE, FIND, LOOK, ASK, KEEP, APP = GROUPS
 OVERVIEW, RANK, RECORDER = ("overview",), ("rank",), ("recorder",)
 LOGS, NODES = ("logs",), ("nodes",)
 LISTS = ("overview", "stacks", "recorder", "verdict", "gpus", "logs", "nodes")
-"""Screens of lines; on Rank, j and k lead to other ranks."""
+"""Screens of lines; on Rank, j and k go to other ranks."""
 SORTED = ("overview", "rank", "recorder", "gpus", "logs", "nodes")
 OUTLIERS = ("overview", "stacks", "recorder", "gpus", "nodes")
 RANKS = ("overview", "stacks", "rank", "recorder")
@@ -56,7 +56,7 @@ PAGES: tuple[tuple[str, str, str, Possible], ...] = (
     ("8", "logs", "Logs: the first error, what follows, one rank's lines", needs_processes),
     ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),
 )
-"""Key, name and help of every screen, and when there is something to show on it."""
+"""Key, name, help and condition of every screen."""
 
 ACTIONS: tuple[Action, ...] = (
     # Go
@@ -206,4 +206,4 @@ ACTIONS: tuple[Action, ...] = (
     Action("quit", ("q", "f10"), "quit", "Close what is open, else leave hangtop", APP),
     Action("leave", ("ctrl+c",), "leave", "Leave hangtop at once", APP),
 )  # fmt: skip
-"""With the keys they have unless the config file says otherwise."""
+"""The actions, with their default keys."""

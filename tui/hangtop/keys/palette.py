@@ -1,4 +1,4 @@
-"""The `:` line: what fits what is typed, and what an entry means."""
+"""The `:` line: suggestions for the typed text, and the command of an entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODES_SHOWN = 20
 
 @dataclass(frozen=True)
 class Command:
-    """What an entry of the palette means."""
+    """The command of an entry of the palette."""
 
     kind: Literal["rank", "node", "interval", "action", "unknown"]
     value: str
@@ -36,7 +36,7 @@ def suggest(
     now: Situation,
     actions: Iterable[Action],
 ) -> list[Item]:
-    """Entries that fit: ranks and nodes first, then screens and actions."""
+    """Return the matching entries: ranks and nodes first, then screens and actions."""
     text = text.strip().casefold()
     digits = text.removeprefix("rank").strip()
     items: list[Item] = []
@@ -52,12 +52,12 @@ def suggest(
         return items + entries
     value = text.partition(" ")[2] or "5"
     interval = _item(f"interval {value}", "seconds between two pictures; 1 is usual")
-    # Where nothing is typed Enter goes to a screen, and changes nothing.
+    # Enter on an empty line goes to a screen, and changes nothing.
     return [*items, interval, *entries] if text else [*items, *entries, interval]
 
 
 def _ranks(typed: str, job: Job) -> Iterator[Item]:
-    """Yield the first ranks whose number, or pid, begins with what was typed."""
+    """Yield the first ranks whose number, or pid, begins with the typed text."""
     ranks = [r for r in job.ranks if rank_label(r.rank).removeprefix("pid").startswith(typed)]
     for rank in ranks[:RANKS_SHOWN]:
         about = f"{rank.about} " if rank.about else ""
@@ -66,13 +66,13 @@ def _ranks(typed: str, job: Job) -> Iterator[Item]:
 
 
 def _nodes(typed: str, ranked: Container[str], snapshot: Snapshot, page: str) -> Iterator[Item]:
-    """Yield the first nodes with what was typed in their name.
+    """Yield the first nodes whose name contains the typed text.
 
     Args:
-        typed: lower case.
+        typed: the text, in lower case.
         ranked: names of nodes with ranks of the job.
-        snapshot: with all nodes.
-        page: where nodes without ranks are shown, with its key.
+        snapshot: the snapshot with all nodes.
+        page: the page for nodes without ranks, with its key.
     """
     nodes = [node for node in snapshot.nodes if typed in node.name.casefold()]
     for node in nodes[:NODES_SHOWN]:
@@ -81,13 +81,17 @@ def _nodes(typed: str, ranked: Container[str], snapshot: Snapshot, page: str) ->
 
 
 def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:
-    found = []
+    matching = []
     for action in actions:
-        here = action.offered(now) and (not action.screens or now.screen in action.screens)
-        if here and action.id not in HIDDEN and text in f"{action.id} {action.help}".casefold():
-            found.append(action)
-    found.sort(key=lambda action: not action.id.startswith(text))
-    return found
+        is_available = action.offered(now) and (not action.screens or now.screen in action.screens)
+        if (
+            is_available
+            and action.id not in HIDDEN
+            and text in f"{action.id} {action.help}".casefold()
+        ):
+            matching.append(action)
+    matching.sort(key=lambda action: not action.id.startswith(text))
+    return matching
 
 
 def _item(key: str, text: str) -> Item:
@@ -97,27 +101,27 @@ def _item(key: str, text: str) -> Item:
 def _action(action: Action, now: Situation) -> Item:
     reason = action.possible(now)
     name = action.id.replace("_", " ")
-    told = action.help if reason is None else f"not now: {reason}"
+    note = action.help if reason is None else f"not now: {reason}"
     keys = f"{keys_of(action).split(' ')[0]:<7}"
     text = line(
         (f"{name:<20} ", "bold" if reason is None else "off"),
         (keys, "key"),
-        (told, "" if reason is None else "off"),
+        (note, "" if reason is None else "off"),
     )
     return Item(name, (text,), 28)
 
 
 def parse(text: str, names: Container[str]) -> Command:
-    """What was chosen or typed."""
+    """Return the command of a chosen or typed text."""
     text = text.strip()
-    word, _, rest = text.partition(" ")
+    word, _, argument = text.partition(" ")
     number = text.removeprefix("rank").strip().removeprefix("pid")
     if number.isdecimal() and (text.isdecimal() or word == "rank" or word.startswith("pid")):
         return Command("rank", number)
-    if word == "node" and rest:
-        return Command("node", rest.strip())
+    if word == "node" and argument:
+        return Command("node", argument.strip())
     if word == "interval":
-        return Command("interval", rest.strip())
+        return Command("interval", argument.strip())
     name = text.replace(" ", "_")
     if name in names:
         return Command("action", name)

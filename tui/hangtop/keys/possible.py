@@ -1,4 +1,4 @@
-"""When an action is possible, and what to say where it is not."""
+"""The conditions of actions, and the message where one is not met."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hangtop.source.situation import Situation
 from hangtop_core.model.node.states import OBSERVED
 
 Possible = Callable[[Situation], str | None]
-"""Why it is not possible now, or None when it is."""
+"""A condition: the reason why an action is not possible now, or None when it is."""
 
 
 def _all_of(*conditions: Possible) -> Possible:
-    """Return a condition that gives the first reason why one of several is not met."""
+    """Return a condition that gives the first unmet condition's reason."""
 
     def reason(now: Situation) -> str | None:
         for condition in conditions:
@@ -25,22 +25,22 @@ def _all_of(*conditions: Possible) -> Possible:
 
 
 def always(_: Situation) -> str | None:
-    """Possible at any time."""
+    """Allow the action at any time."""
     return None
 
 
 def needs_job(now: Situation) -> str | None:
-    """There must be a job."""
+    """Require a job."""
     return None if now.job else "there is no training job"
 
 
 def needs_processes(now: Situation) -> str | None:
-    """There must be more than dump files."""
+    """Require more than dump files."""
     return NOTHING_RUNS if now.files else None
 
 
 def needs_node(now: Situation) -> str | None:
-    """A node must be chosen, by itself or by its rank."""
+    """Require a chosen node, directly or through its rank."""
     return None if now.node else "no node is chosen"
 
 
@@ -94,36 +94,38 @@ def _is_tracing(now: Situation) -> str | None:
 
 
 needs_rank = _all_of(needs_processes, needs_job, _is_rank_chosen)
-"""A rank must be chosen."""
+"""Requires a chosen rank."""
 needs_live = _all_of(needs_processes, _is_live)
-"""Something must be there to ask."""
+"""Requires a live session."""
 can_ask_all = _all_of(needs_live, needs_job)
-"""There must be a job, and somebody to ask."""
+"""Requires a job in a live session."""
 can_ask = _all_of(needs_live, needs_rank, _is_observed, _is_rank_alive)
-"""The rank must be alive, and its node must answer."""
+"""Requires a running rank on a responding node."""
 can_sample = _all_of(needs_live, needs_rank, _is_observed, _tool("py-spy"), _is_rank_alive)
-"""py-spy must be there, and the rank alive."""
+"""Requires py-spy, and a running rank."""
 can_nettest = _all_of(needs_live, _may_write)
-"""It opens ports on nodes, and starts processes there."""
+"""Requires permission to write: it opens ports on nodes, and starts processes there."""
 can_dump = _all_of(needs_live, needs_job, _has_ranks, _may_write)
-"""A dump is written by the rank, on its node."""
+"""Requires permission to write: the rank writes the dump, on its node."""
 _can_stop_rank = _all_of(can_nettest, needs_rank, _is_observed)
 can_native = _all_of(_can_stop_rank, _tool("py-spy"), _is_rank_alive)
-"""Native frames pause the target while they are read."""
+"""Requires permission to pause the rank, which native frames need while they are read."""
 can_strace = _all_of(_is_not_tracing, _can_stop_rank, _tool("strace"), _is_rank_alive)
-"""strace must be there, and not run already."""
+"""Requires strace, and no running trace."""
 can_stop = _all_of(needs_live, _is_tracing)
-"""A trace must be running."""
+"""Requires a running trace."""
 can_core = _all_of(_can_stop_rank, _tool("gdb"), _is_rank_alive)
-"""gdb stops the rank while it writes its memory."""
+"""Requires permission to pause the rank: gdb stops it while it writes its memory."""
 can_debug = _all_of(_can_stop_rank, _is_rank_alive)
-"""A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+"""Requires permission to pause the rank: a prompt stops it. Whether a prompt is possible is only
+checked when it is asked for.
+"""
 can_shell = _all_of(needs_live, needs_node)
-"""The way to the node must be known; what is done there is the user's own."""
+"""Requires a known way to the node; what is done there is the user's own."""
 
 
 def can_retry(now: Situation) -> str | None:
-    """Only what does not answer can be connected to again."""
+    """Require a node that does not respond: only such a node can be reconnected."""
     if now.live and now.node is not None and now.node.state in (*OBSERVED, "connecting"):
         how = "being connected to already" if now.node.state == "connecting" else "connected"
         return f"{now.node.name} is {how}: there is nothing to try again"
@@ -134,25 +136,25 @@ _BACK = (": ", "step_back", " goes back")
 
 
 def _with_key(now: Situation, why: str, between: str, action: str, does: str) -> str:
-    """A reason, and the key that changes it, where there is one."""
+    """Return a reason, and the key that changes it, where there is one."""
     key = now.keys.get(action)
     return f"{why}{between}{key}{does}" if key else why
 
 
 def has_earlier(now: Situation) -> str | None:
-    """A picture before this one must be kept."""
+    """Require an earlier snapshot."""
     return None if now.earlier else "no earlier picture is kept"
 
 
 def has_later(now: Situation) -> str | None:
-    """Only in the past there is something later."""
+    """Require a later snapshot, which exists only while the past is shown."""
     if now.live:
         return None if now.paused else _with_key(now, "this is live", *_BACK)
     return None if now.later else _with_key(now, "this is the newest picture", *_BACK)
 
 
 def can_pause(now: Situation) -> str | None:
-    """A capture stands still."""
+    """Require a live session: a capture is always paused."""
     if now.live or now.files:
         return None
     keys = [now.keys[name] for name in ("step_back", "step_forward") if name in now.keys]
@@ -161,7 +163,7 @@ def can_pause(now: Situation) -> str | None:
 
 
 def can_capture(now: Situation) -> str | None:
-    """Only what is observed can be written."""
+    """Require a live session: only observations can be written."""
     if now.writing:
         return "a capture is being written"
     live = None if now.live else "this is a capture already"
@@ -169,16 +171,16 @@ def can_capture(now: Situation) -> str | None:
 
 
 def several_jobs(now: Situation) -> str | None:
-    """There must be a choice."""
+    """Require several jobs to choose from."""
     return None if now.jobs > 1 or now.in_slurm else "there is only one job"
 
 
 def has_trace(now: Situation) -> str | None:
-    """There must be a trace to read."""
+    """Require a trace to read."""
     none = _with_key(now, "there is no trace", "; ", "strace", " starts one")
     return needs_live(now) or (None if now.traced else none)
 
 
 def has_stacks(now: Situation) -> str | None:
-    """On Stacks, or on a rank that is there."""
+    """Require Stacks, or an existing rank."""
     return needs_job(now) if now.screen == "stacks" else needs_rank(now)

@@ -13,7 +13,7 @@ from hangtop_core.text import rank_sets
 
 Fields = Mapping[str, str | float | None]
 Match = Callable[[Fields, frozenset[int], str], bool]
-"""Given the fields of a row, the ranks in it and its text: whether it is shown."""
+"""A predicate: from the fields of a row, its ranks and its text, whether it is shown."""
 
 _FIELD = re.compile(r"([a-z%]+)(!=|=|~|>|<)(.*)", re.IGNORECASE)
 _RANKS = re.compile(r"(?:pid)?\d(?:pid|[\d,-])*")
@@ -23,8 +23,8 @@ def parse(text: str, fields: frozenset[str]) -> Match:
     """Compile a filter.
 
     Raises:
-        ValueError: with what is wrong, for a field that is not among `fields`, a number that
-            is none, or a rank set that runs backwards.
+        ValueError: a field is not among `fields`, a number is invalid, or a rank set runs
+            backwards; the message says which.
     """
     tests = [_word(word, fields) for word in text.split()]
 
@@ -37,7 +37,7 @@ def parse(text: str, fields: frozenset[str]) -> Match:
 def _word(word: str, fields: frozenset[str]) -> Match:
     if _RANKS.fullmatch(word):
         wanted = rank_sets.parse(word.rstrip(",-"))
-        return lambda values, ranks, row: any(rank_sets.contains(wanted, one) for one in ranks)
+        return lambda values, ranks, row: any(rank_sets.contains(wanted, rank) for rank in ranks)
     match = _FIELD.fullmatch(word)
     if match is None:
         negated = word.startswith("!") and len(word) > 1
@@ -52,7 +52,7 @@ def _word(word: str, fields: frozenset[str]) -> Match:
 
 
 def _text(value: str | float | None) -> str:
-    """A value as it would be typed: 3, not 3.0."""
+    """Return a value as it would be typed: 3, not 3.0."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What actions do that make a rank stand still: taking its core, a prompt in it."""
+"""Actions that pause a rank: taking its core, opening a prompt in it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Stopping(Asking):
-    """Mixed into the app; each asks every time, with what it costs."""
+    """Mixin of the app; each action asks for confirmation every time, stating its cost."""
 
     def do_core(self) -> None:
-        """Look what a core of the chosen rank costs; the answer comes to `core_answered`."""
+        """Ask what a core of the chosen rank costs; the answer goes to `core_answered`."""
         rank = self._app.state.rank
         if rank is not None:
             self._app.requests.core_cost(rank)
 
     def core_answered(self, answer: Answered) -> None:
-        """Ask whether the core is worth what it costs, unless another rank is looked at by now."""
+        """Ask whether to take the core at its cost, unless another rank has been chosen by now."""
         rank = self._app.state.rank
         if answer.kind != "core cost" or answer.error is not None or rank is None:
             return
@@ -55,7 +55,7 @@ class Stopping(Asking):
             self._app.tell("no core was taken")
 
     def do_debug(self) -> None:
-        """Give the terminal to a pdb prompt in the chosen rank, or say why there is none."""
+        """Give the terminal to a pdb prompt in the chosen rank, or show why there is none."""
         state = self._app.state
         rank, snapshot = state.rank, state.snapshot
         if rank is None or snapshot is None:
@@ -83,5 +83,5 @@ class Stopping(Asking):
         )
         ended(wrong or "left")
         if wrong is None:
-            # The newest stack may be one of the prompt, at which the rank no longer is.
+            # The newest stack may be one of the prompt, which the rank has left.
             self._app.requests.sample([rank])

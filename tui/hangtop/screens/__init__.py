@@ -1,1 +1,1 @@
-"""Screens: they lay panes out and fill them from views; they reach no node."""
+"""Screens: lay out panes and fill them from views; they never reach a node."""

@@ -1,4 +1,4 @@
-"""What opens over a page: a text to read, a question, a choice, the command line."""
+"""Dialogs over a page: a text to read, a question, a choice, the command line."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ MOVES: list[BindingType] = [
 
 
 class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
-    """A pane over the page; Esc and q leave it."""
+    """A pane over the page; Esc and q close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = MOVES
     AUTO_FOCUS = "LinePane"
 
     @property
     def cuts_nothing(self) -> bool:
-        """Whether all that is copied from it is read by scrolling."""
+        """Whether scrolling shows everything that is copied from it."""
         return False
 
     @property
@@ -56,7 +56,7 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
 
     @property
     def pane(self) -> LinePane:
-        """The pane that is read."""
+        """The pane with the text."""
         return self.query_one(LinePane)
 
     @property
@@ -65,18 +65,18 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         return max(min(int(self.app.size.width * 0.9), BOX_CELLS) - FRAME_CELLS, 10)
 
     def renew(self) -> None:
-        """Take what a newer picture shows; most texts stay as they were opened."""
+        """Update from a newer snapshot; most texts stay as they were opened."""
 
     def action_move(self, count: int) -> None:
         """Scroll, or move the cursor."""
         self.pane.move(count)
 
     def action_page(self, direction: int) -> None:
-        """By a page."""
+        """Scroll by a page."""
         self.pane.move_page(direction)
 
     def action_end(self, direction: int) -> None:
-        """To an end."""
+        """Scroll to an end."""
         self.pane.move_end(direction)
 
     def action_leave(self) -> None:
@@ -84,21 +84,21 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         self.dismiss(None)
 
     def action_copy(self) -> None:
-        """Copy all of it."""
+        """Copy the whole text."""
         text = plain_lines(self.pane.text_lines())
         self.hangtop.copy_text(text, self.pane, read=self.cuts_nothing)
 
     def action_pager(self) -> None:
-        """All of it in the pager."""
+        """Show the whole text in the pager."""
         self.hangtop.page_text(plain_lines(self.pane.text_lines()))
 
 
 FRAME_CELLS = 4
-"""What the frame of a pane takes of its width."""
+"""Cells that the frame of a pane takes."""
 READER_CELLS, BOX_CELLS = 110, 90
-"""The widest a dialog is, as base.tcss has it."""
+"""Largest widths of dialogs, as in base.tcss."""
 LEAST_LINES = 6
-"""A text of a line or two does not look lost in so many."""
+"""Least height: a text of a line or two does not look lost in so many lines."""
 CLOSE_HINT = line(
     ("Esc", "key"),
     (" closes  ", "dim"),
@@ -110,7 +110,7 @@ CLOSE_HINT = line(
 
 
 class Reader(Dialog[None]):
-    """A text to read, in a pane as high as it needs."""
+    """A text to read, in a pane as high as the text."""
 
     def __init__(
         self, title: str, lines: Sequence[Line], note: str = "", *, wide: bool = False
@@ -120,7 +120,7 @@ class Reader(Dialog[None]):
         self._lines = lines
         self._note = note
         self._wide = wide
-        """Over the whole screen, and cut instead of wrapped."""
+        """Whether it takes the whole screen, with lines cut instead of wrapped."""
 
     @property
     def cuts_nothing(self) -> bool:
@@ -128,7 +128,7 @@ class Reader(Dialog[None]):
         return not self._wide
 
     def compose(self) -> ComposeResult:
-        """One pane."""
+        """Yield one pane."""
         yield TextPane(self._title, pane_id="text", indent=4, wrapped=not self._wide)
 
     def on_mount(self) -> None:
@@ -141,7 +141,7 @@ class Reader(Dialog[None]):
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Wrapped for another width it needs another height."""
+        """Adapt the height, as text wrapped at another width needs another height."""
         if not self._wide:
             pane, width = (
                 self.query_one(TextPane),
@@ -151,7 +151,7 @@ class Reader(Dialog[None]):
 
 
 class Confirm(Dialog[bool]):
-    """What would be run and what it costs, asked once."""
+    """A confirmation: the command and its cost, asked once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVES,
@@ -165,7 +165,7 @@ class Confirm(Dialog[bool]):
         self._lines = lines
 
     def compose(self) -> ComposeResult:
-        """One pane, as high as its text."""
+        """Yield one pane, as high as its text."""
         with Vertical(id="box"):
             yield TextPane(self._title, pane_id="text", indent=2)
 
@@ -189,12 +189,12 @@ class Confirm(Dialog[bool]):
         pane.paint()
 
     def action_yes(self) -> None:
-        """Run it."""
+        """Confirm."""
         self.dismiss(True)
 
 
 class Choice(Dialog[str]):
-    """One of several items."""
+    """A choice of one of several items."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
 
@@ -205,7 +205,7 @@ class Choice(Dialog[str]):
         self._chosen = chosen
 
     def compose(self) -> ComposeResult:
-        """One pane, as high as the items."""
+        """Yield one pane, as high as the items."""
         with Vertical(id="box"):
             yield ItemList(self._title, pane_id="list")
 
@@ -219,7 +219,7 @@ class Choice(Dialog[str]):
         pane.paint()
 
     def renew(self) -> None:
-        """Ask for the items again; the cursor stays on its item. One alone is no choice."""
+        """Ask for the items again; the cursor stays on its item. A single item is no choice."""
         pane = self.query_one(ItemList)
         items = self._items()
         if len(items) == 1 and len(pane.items) > 1:
@@ -230,13 +230,13 @@ class Choice(Dialog[str]):
         pane.styles.height = min(tall, max(self.app.size.height - 2, 3))
 
     def action_choose(self) -> None:
-        """Take the one under the cursor."""
+        """Take the item under the cursor."""
         item = self.query_one(ItemList).current
         self.dismiss(item.key if item else None)
 
 
 class Palette(Dialog[str]):
-    """The `:` line, with what fits what was typed below it."""
+    """The `:` line, with the suggestions for the typed text below it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
@@ -252,7 +252,7 @@ class Palette(Dialog[str]):
         self._suggest = suggest
 
     def compose(self) -> ComposeResult:
-        """A line to type in, and a list."""
+        """Yield an input line, and a list."""
         with Vertical(id="box"):
             yield Input(
                 id="line",
@@ -271,7 +271,7 @@ class Palette(Dialog[str]):
         self._fill("")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow down."""
+        """Narrow down the suggestions."""
         self._fill(event.value)
 
     def _fill(self, text: str) -> None:
@@ -284,7 +284,7 @@ class Palette(Dialog[str]):
         pane.set_items(items, [line(("nothing fits", "warn"))])
 
     def action_complete(self) -> None:
-        """Put what is under the cursor into the line."""
+        """Put the suggestion under the cursor into the line."""
         item = self.query_one(ItemList).current
         if item is not None:
             entry = self.query_one(Input)
@@ -292,6 +292,6 @@ class Palette(Dialog[str]):
             entry.cursor_position = len(item.key)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the one under the cursor, or what was typed."""
+        """Take the suggestion under the cursor, or the typed text."""
         item = self.query_one(ItemList).current
         self.dismiss(item.key if item else event.value)

@@ -1,4 +1,4 @@
-"""Screen 6: GPUs, by utilisation with power; the chosen one, and its node's network ports."""
+"""Screen 6: GPUs by utilisation and power; the chosen one, and its node's network ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 BELOW = 16
-"""The fewest lines that the panes below have (`gpus.tcss`)."""
+"""The fewest lines of the panes below (`gpus.tcss`)."""
 
 
 class GpusPage(OutlierPage):
@@ -44,12 +44,12 @@ class GpusPage(OutlierPage):
     def __init__(self) -> None:
         super().__init__()
         self.folded: bool | None = None
-        """Whether each node has one row; None until somebody chose: by their number."""
+        """Whether each node has one row; None until the user chose: then by the number of GPUs."""
         self._below = (0, 0)
-        """Width of the screen, and the most lines that the panes below have filled there."""
+        """Width of the screen, and the most lines that the panes below have filled at it."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield LineTable[GpuRow]("GPUS", pane_id="gpus", columns=GPU_COLUMNS)
         with Horizontal(id="below"):
             yield ItemList("GPU", pane_id="gpu")
@@ -86,7 +86,7 @@ class GpusPage(OutlierPage):
         snapshot = self.state.snapshot
         node = row.node if row is not None else None
         if node is None and snapshot is not None and len(snapshot.nodes) == 1:
-            node = snapshot.nodes[0]  # its ports can be looked at without a GPU, too
+            node = snapshot.nodes[0]  # its ports can be shown without a GPU, too
         if row is None:
             detail.set_items([], [line(("no GPU is chosen", "dim"))])
         else:
@@ -105,9 +105,10 @@ class GpusPage(OutlierPage):
         self._share_room(detail, len(nics) + 3)
 
     def _share_room(self, detail: ItemList, ports: int) -> None:
-        """What is known of a GPU does not scroll while the table has lines to spare.
+        """Keep the pane of the chosen GPU from scrolling while the table has unused lines.
 
-        By the most that a GPU has filled so far: panes that change with each one would not be read.
+        Uses the most lines that any GPU has filled so far: panes that resize with each GPU are hard
+        to read.
         """
         body, height = self.query_one("#body").size, None
         if not self.has_class("-alone") and body.height > BELOW:
@@ -118,7 +119,7 @@ class GpusPage(OutlierPage):
         self.query_one("#below").styles.height = height
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a GPU, for the filter."""
+        """Return the fields of a GPU, for the filter."""
         fields: dict[str, str | float | None] = {
             "node": item.node.name,
             "gpu": None if item.folded else float(item.gpus[0].index),
@@ -138,12 +139,12 @@ class GpusPage(OutlierPage):
         return fields, frozenset(item.ranks)
 
     def path(self) -> list[str]:
-        """The GPU under the cursor."""
+        """Return the GPU under the cursor."""
         row = self.table.current
         return ["gpus"] if row is None else ["gpus", row.node.name]
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """The cursor chooses the GPU, and the node that actions work on."""
+        """Choose the GPU under the cursor, and its node, for actions."""
         if not isinstance(event.item, GpuRow):
             return
         self.state.node_name = event.item.node.name
@@ -153,7 +154,7 @@ class GpusPage(OutlierPage):
         self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter: a node is unfolded, a GPU leads to its rank."""
+        """Unfold a node on Enter, or go from a GPU to its rank."""
         row = event.item
         if not isinstance(row, GpuRow):
             self.hangtop.tell("nothing is behind a port; y copies its line")
@@ -167,11 +168,11 @@ class GpusPage(OutlierPage):
             self.hangtop.tell(text, "warn")
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """There is nothing behind an entry; it can be copied."""
+        """Show that nothing is behind an entry, but that it can be copied."""
         self.hangtop.tell("y copies it")
 
     def do_group(self) -> None:
-        """Each node in one row, or each GPU by itself."""
+        """Show each node in one row, or each GPU in its own."""
         row = self.table.current
         folded = any(len(one.gpus) > 1 for one in self.table.items)
         key = None
@@ -188,5 +189,5 @@ class GpusPage(OutlierPage):
         self.show()
 
     def outliers(self) -> list[str]:
-        """GPUs that differ from the others, or have something wrong."""
+        """Return the GPUs that differ from the others, or have a problem."""
         return [row.key for row in self.table.items if row.level < 2]

@@ -1,4 +1,4 @@
-"""Screen 8: what ranks have printed; the first error, what follows from it, one rank's lines."""
+"""Screen 8: the logs of ranks; the first error, its consequences, and one rank's lines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from hangtop.views.logs import Logs, Stream
 
 READ_AGAIN_S = 3.0
-"""What is new is read this long after the last time, while the screen is looked at."""
+"""Seconds after which new log lines are read again, while the screen is open."""
 
 
 class LogsPage(Page):
-    """Errors, streams, and the lines of one."""
+    """Errors, streams, and the lines of one stream."""
 
     CSS_PATH = "logs.tcss"
     NAME = "logs"
@@ -42,18 +42,18 @@ class LogsPage(Page):
         self.following = True
         self.wrapped = False
         self.search = ""
-        """What lines of the output must hold to be shown."""
+        """The text that shown lines must contain."""
         self._too_slow = ""
         """A search that took too long as a pattern."""
         self._logs: tuple[object, Logs] | None = None
         self._errors: list[int] = []
-        """Which of the shown lines begin an error."""
+        """The shown lines that begin an error."""
         self._asked = ("", 0.0)
         self._came_with: str | None = None
         """The rank that was chosen when the cursor was put where it is."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield ItemList("ERRORS", pane_id="errors")
         with Horizontal(id="lower"):
             yield LineTable[views.Stream](
@@ -70,12 +70,12 @@ class LogsPage(Page):
 
     @property
     def output(self) -> TextPane:
-        """The lines of the chosen stream."""
+        """The pane with the lines of the chosen stream."""
         return self.query_one("#output", TextPane)
 
     @property
     def logs(self) -> Logs | None:
-        """What is known of the logs of the job; worked out again when anything new was read."""
+        """Return what is known about the logs of the job, computed again after each reading."""
         snapshot, job = self.state.snapshot, self.state.job
         if snapshot is None or job is None:
             return None
@@ -91,7 +91,7 @@ class LogsPage(Page):
     # Showing
 
     def fill(self) -> None:
-        """Fill the panes, and read what is new."""
+        """Fill the panes, and read new lines."""
         self._read()
         logs = self.logs
         self._fill_errors(logs)
@@ -104,7 +104,7 @@ class LogsPage(Page):
         self._fill_output()
 
     def _choose(self, logs: Logs) -> None:
-        """The first error, until a rank is chosen, here or on another screen."""
+        """Choose the first error's stream, until a rank is chosen, here or on another screen."""
         key = self.state.rank_key
         if not self.table.chosen:
             first = next((one.key for one in logs.streams if one.first), None)
@@ -150,7 +150,7 @@ class LogsPage(Page):
         pane.set_lines([one.line for one in shown] or self._nothing(logs, stream))
 
     def _searched(self, shown: list[views.Shown]) -> list[views.Shown]:
-        """The lines that are looked for; a pattern that took too long is not tried again."""
+        """Return the matching lines; a pattern that took too long is not tried again."""
         if not self.search:
             return shown
         if self.search == self._too_slow:
@@ -175,7 +175,7 @@ class LogsPage(Page):
         return lack or [line(("It has printed nothing that was read.", "dim"))]
 
     def path(self) -> list[str]:
-        """The stream."""
+        """Return the stream."""
         stream = self.table.current
         if stream is None:
             return ["logs"]
@@ -184,7 +184,7 @@ class LogsPage(Page):
     # Reading
 
     def _read(self, now: bool = False) -> None:
-        """Ask for what is new, not too often."""
+        """Ask for new lines, not too often."""
         state, job = self.state, self.state.job
         if job is None or not state.live or state.paused or state.files:
             return
@@ -195,13 +195,13 @@ class LogsPage(Page):
         self.hangtop.requests.logs(job, state.rank, quiet=not now)
 
     def do_read_logs(self) -> None:
-        """Read now."""
+        """Read new lines now."""
         self._read(now=True)
 
     # Keys
 
     def do_follow_log(self) -> None:
-        """Keep the end in view, or not."""
+        """Keep the end in view, or stop doing so."""
         self.following = not self.following
         told = "following the log" if self.following else "the log stays; F follows"
         self.hangtop.tell(told)
@@ -214,11 +214,11 @@ class LogsPage(Page):
         self._fill_output()
 
     def do_next_error(self) -> None:
-        """To the next error below the first line that is shown."""
+        """Go to the next error below the first shown line."""
         self._jump(1)
 
     def do_previous_error(self) -> None:
-        """To the error before."""
+        """Go to the previous error."""
         self._jump(-1)
 
     def _jump(self, step: int) -> None:
@@ -236,13 +236,13 @@ class LogsPage(Page):
 
     def _move(self, step: str, amount: int) -> None:
         if self.active == "output" and amount < 0 and self.following:
-            # Whoever reads above does not want to be pulled down again.
+            # Further lines must not scroll the view of a user who reads above.
             self.following = False
             self._fill_output()
         super()._move(step, amount)
 
     def set_filter(self, text: str) -> str | None:
-        """Filter the streams, or search the lines: where the filter line was opened."""
+        """Filter the streams, or search the lines, as the place of the filter line says."""
         if self.filter_pane == "output":
             self.search = self.filter_text = text.strip()
             self.following = not self.search
@@ -254,7 +254,7 @@ class LogsPage(Page):
         return wrong
 
     def row_facts(self, item: Stream) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a stream, for the filter."""
+        """Return the fields of a stream, for the filter."""
         fields: dict[str, str | float | None] = {
             "rank": item.rank,
             "node": item.node,
@@ -266,7 +266,7 @@ class LogsPage(Page):
         return fields, frozenset([item.rank]) if item.rank is not None else frozenset()
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """Another stream."""
+        """Show the stream under the cursor."""
         if event.table is not self.table:
             return
         self.table.chosen = True
@@ -277,7 +277,7 @@ class LogsPage(Page):
         self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter goes to the rank."""
+        """Go to the rank on Enter."""
         rank = find_rank(self.state.job, event.item.key)
         if rank is None:
             self.hangtop.tell("this is no single rank's, and has no page", "warn")
@@ -286,7 +286,7 @@ class LogsPage(Page):
         self.hangtop.follow("rank")
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter on an error goes to where it is in its rank's lines."""
+        """Go from an error to its place in its rank's lines on Enter."""
         logs, error = self.logs, event.item.target
         rank = error.rank if error is not None else None
         stream = next((s for s in logs.streams if s.rank == rank), None) if logs else None

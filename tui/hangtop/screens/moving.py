@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Moving:
-    """Mixed into pages; one method for each action, `do_<id>`."""
+    """Mixin of pages; one method for each action, `do_<id>`."""
 
     @property
     def active_pane(self) -> LinePane | None:
@@ -22,28 +22,28 @@ class Moving:
             getattr(pane, step)(amount)
 
     def do_up(self) -> None:
-        """One line up."""
+        """Move one line up."""
         self._move("move", -1)
 
     def do_down(self) -> None:
-        """One line down."""
+        """Move one line down."""
         self._move("move", 1)
 
     do_line_up = do_up
     do_line_down = do_down
 
     def do_page_up(self) -> None:
-        """One page up."""
+        """Move one page up."""
         self._move("move_page", -1)
 
     def do_page_down(self) -> None:
-        """One page down."""
+        """Move one page down."""
         self._move("move_page", 1)
 
     def do_home(self) -> None:
-        """To the top."""
+        """Move to the top."""
         self._move("move_end", -1)
 
     def do_end(self) -> None:
-        """To the bottom."""
+        """Move to the bottom."""
         self._move("move_end", 1)

@@ -1,4 +1,4 @@
-"""Screen 9: every node with its state, and the chosen one with what to do about it."""
+"""Screen 9: every node with its state, and the chosen one with the fix."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class NodesPage(OutlierPage):
     def __init__(self) -> None:
         super().__init__()
         self.folded = False
-        """Whether equal nodes stand in one row."""
+        """Whether equal nodes share one row."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield LineTable[NodeRow]("NODES", pane_id="nodes", columns=NODE_COLUMNS)
         with Horizontal(id="lower"):
             yield ItemList("NODE", pane_id="node")
@@ -57,7 +57,7 @@ class NodesPage(OutlierPage):
         return self.query_one("#nodes", LineTable)
 
     def on_screen_resume(self) -> None:
-        """Whatever was chosen here before, the cursor is on the node that was looked at."""
+        """Put the cursor on the current node, whatever was chosen here before."""
         self.table.chosen = False
         super().on_screen_resume()
 
@@ -104,7 +104,7 @@ class NodesPage(OutlierPage):
         commands.set_lines(command_lines(records, named=len(row.nodes) > 1))
 
     def row_facts(self, item: NodeRow) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a node, for the filter."""
+        """Return the fields of a node, for the filter."""
         latency, node = item.worst("latency_s"), item.node
         fields: dict[str, str | float | None] = {
             "node": item.name,
@@ -123,12 +123,12 @@ class NodesPage(OutlierPage):
         return fields, frozenset(item.ranks)
 
     def path(self) -> list[str]:
-        """The node under the cursor."""
+        """Return the node under the cursor."""
         row = self.table.current
         return ["nodes"] if row is None else ["nodes", row.node.name]
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """The cursor chooses the node that actions work on."""
+        """Choose the node under the cursor for actions."""
         self.state.node_name = event.item.node.name
         detail = self.query_one("#node", ItemList)
         detail.start_at(FIX)
@@ -136,7 +136,7 @@ class NodesPage(OutlierPage):
         self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter: a node leads to its ranks, several are taken apart."""
+        """Go from a node to its ranks on Enter, or take several apart."""
         row: NodeRow = event.item
         if len(row.nodes) > 1:
             self._fold(False, row.node.name)
@@ -146,18 +146,18 @@ class NodesPage(OutlierPage):
             self.hangtop.tell(f"no rank is seen on {row.name}; its own screen is below", "warn")
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """There is nothing behind an entry; it can be copied."""
+        """Show that nothing is behind an entry, but that it can be copied."""
         self.hangtop.tell("y copies it; hangtop runs nothing of this by itself")
 
     def do_group(self) -> None:
-        """Equal nodes in one row, or each by itself."""
+        """Show equal nodes in one row, or each in its own."""
         row = self.table.current
         self._fold(not self.folded, row.node.name if row else None)
         count = plural(len(self.table.items), "row")
         self.hangtop.tell(f"equal nodes in one row: {count}" if self.folded else f"{count}")
 
     def do_retry(self) -> None:
-        """Connect again to the node, or to all the equal ones."""
+        """Reconnect to the node, or to all the equal ones."""
         row = self.table.current
         if row is not None:
             self.hangtop.retry_nodes(row.nodes)
@@ -169,5 +169,5 @@ class NodesPage(OutlierPage):
         self.show()
 
     def outliers(self) -> list[str]:
-        """Nodes that somebody should look at."""
+        """Return the nodes that need a person."""
         return [row.key for row in self.table.items if row.level < 2]

@@ -1,4 +1,4 @@
-"""What pages with `n` and `N` have in common: going from one row that stands out to the next."""
+"""The common part of pages with `n` and `N`: going from outlier to outlier."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class OutlierPage(Page):
-    """A page of which one pane has rows that stand out."""
+    """A page with a pane whose rows may be outliers."""
 
     NONE_STANDS_OUT: ClassVar[tuple[str, str]]
-    """Said where no row does, and its role."""
+    """The message where no row is an outlier, and its role."""
     STANDS_OUT: ClassVar[str] = "outlier {} of {}"
-    """Said of the row that was found: which, and of how many."""
+    """The message on an outlier: its place, and their number."""
 
     @property
     def rows(self) -> LineTable[Any]:
-        """The pane with these rows, the first of the page."""
+        """Return the pane with these rows, the first of the page."""
         return self.query_one(f"#{self.PANES[0]}", LineTable)
 
     def outliers(self) -> Sequence[str]:
-        """Return the keys of the rows that stand out, in the order in which they are gone to."""
+        """Return the keys of the outliers, in the order of visit."""
         raise NotImplementedError
 
     def do_next_outlier(self) -> None:
-        """The next row that stands out."""
+        """Go to the next outlier."""
         self._go_to_outlier(1)
 
     def do_previous_outlier(self) -> None:
-        """The one before."""
+        """Go to the previous outlier."""
         self._go_to_outlier(-1)
 
     def _go_to_outlier(self, step: int) -> None:

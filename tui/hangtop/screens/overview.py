@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from hangtop.keys import query
 
 TABLE_LINES = 3
-"""What a table takes beside its rows: its frame, and the titles of its columns."""
+"""Lines of a table beside its rows: its frame, and the titles of its columns."""
 VERDICT_LINES = (3, 8)
-"""The panel takes at least and at most this many lines of text."""
+"""Least and most lines of text of the verdict panel."""
 
 
 class OverviewPage(OutlierPage):
@@ -57,10 +57,10 @@ class OverviewPage(OutlierPage):
         self._rank_rows = RankRows()
         self.grouping: Grouping = ""
         self.toggled: frozenset[str] = frozenset()
-        """Groups that are not folded, or open, as they start."""
+        """Groups whose folding differs from the start."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield TextPane("VERDICT", pane_id="verdict")
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
@@ -80,7 +80,7 @@ class OverviewPage(OutlierPage):
 
     @property
     def ranks(self) -> LineTable[Any]:
-        """The table of ranks, and of the groups they are in."""
+        """The table of ranks, and of their groups."""
         return self.query_one("#ranks", LineTable)
 
     @property
@@ -143,7 +143,7 @@ class OverviewPage(OutlierPage):
             most = max(most, self.app.size.height // 2)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
         if state.diagnosis is not None and state.diagnosis.verdicts and not alone:
-            lines = second_in_view(lines, width, most)  # what to do
+            lines = second_in_view(lines, width, most)  # the next step
         pane.set_lines(lines)
         tall = pane.prepare(width)
         pane.styles.height = "1fr" if alone else max(VERDICT_LINES[0], min(tall, most)) + 2
@@ -153,7 +153,7 @@ class OverviewPage(OutlierPage):
         pane.paint()
 
     def _spare_lines(self) -> int:
-        """Lines that few ranks leave to the verdict on a small screen; 4 in any case."""
+        """Return the lines that few ranks leave to the verdict on a small screen; 4 in any case."""
         job = self.state.job
         below = len(job.ranks if job is not None else ()) + TABLE_LINES
         return max(min(self.query_one("#body").size.height - below - 2, VERDICT_LINES[1]), 4)
@@ -166,14 +166,14 @@ class OverviewPage(OutlierPage):
         return [line(("No rank has started yet; the launcher is there.", "dim"))]
 
     def set_filter(self, text: str) -> str | None:
-        """A filter looks into folded groups, too."""
+        """Set a filter, which also searches folded groups."""
         wrong = super().set_filter(text)
         if self.grouping and wrong is None:
             self.show()
         return wrong
 
     def row_facts(self, item: RankRow) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a rank, for the filter."""
+        """Return the fields of a rank, for the filter."""
         rank = item.rank
         share = None if rank.cpu_share is None else rank.cpu_share * 100
         fields: dict[str, str | float | None] = {
@@ -190,7 +190,7 @@ class OverviewPage(OutlierPage):
         return fields, frozenset({rank.rank})
 
     def path(self) -> list[str]:
-        """The rank under the cursor."""
+        """Return the rank under the cursor."""
         row = self.ranks.current
         if isinstance(row, Program):
             return ["Python programs", f"pid {row.pid}"]
@@ -199,14 +199,14 @@ class OverviewPage(OutlierPage):
         return ["all ranks"] if row is None else ["all ranks", row.rank.name]
 
     def do_open(self) -> None:
-        """The verdict opens in full on its own screen."""
+        """Open the verdict in full on its own screen."""
         if self.active == "verdict":
             self.hangtop.follow("verdict")
         else:
             super().do_open()
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """The cursor chooses the rank that actions work on."""
+        """Choose the rank under the cursor for actions."""
         if isinstance(event.item, RankRow):
             self.state.choose(event.item.rank, event.item.key)
             self.show_bars()
@@ -215,7 +215,7 @@ class OverviewPage(OutlierPage):
             self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter: a rank or a class opens, a group folds."""
+        """Open a rank or a class on Enter, or fold a group."""
         item = event.item
         if isinstance(item, Program):
             self.hangtop.open_program(item.pid)
@@ -236,7 +236,7 @@ class OverviewPage(OutlierPage):
                 return
 
     def outliers(self) -> list[str]:
-        """Ranks that are blamed or in an odd state, else those on the smallest class."""
+        """Return culprits and ranks in an unusual state, else those of the smallest class."""
         rows = [row for row in self.ranks.items if isinstance(row, RankRow)]
         odd = [row for row in rows if row.level < CALM]
         if not odd:
@@ -252,7 +252,7 @@ class OverviewPage(OutlierPage):
             return
         if isinstance(row, Group):
             keys = frozenset(one.key for one in row.rows)
-            # A group that is marked as a whole is unmarked; one that is not becomes so.
+            # A fully marked group is unmarked; any other one becomes marked.
             self.state.marks = self._with(keys)
         elif row is not None:
             self.state.marks ^= {row.key}
@@ -279,7 +279,7 @@ class OverviewPage(OutlierPage):
         self.hangtop.tell(f"{plural(len(self.state.marks), 'rank')} marked; U takes marks away")
 
     def do_group(self) -> None:
-        """By node, by stack class, in one list."""
+        """Group by node, by stack class, or not at all."""
         place = GROUPINGS.index(self.grouping) + 1
         self.grouping = GROUPINGS[place % len(GROUPINGS)]
         self.focus_pane("ranks")
@@ -296,7 +296,7 @@ class OverviewPage(OutlierPage):
         self.show()
 
     def _group_here(self) -> list[str]:
-        """The group under the cursor, or that of the rank under it."""
+        """Return the group under the cursor, or that of the rank under it."""
         here, found = self.ranks.cursor, []
         for row in self.ranks.items[: here + 1]:
             if isinstance(row, Group):
@@ -319,6 +319,6 @@ class OverviewPage(OutlierPage):
         self._fold([row.key for row in self.ranks.given if isinstance(row, Group)], True)
 
     def do_unmark(self) -> None:
-        """Take all marks away."""
+        """Clear all marks."""
         self.state.marks = frozenset()
         self.show()

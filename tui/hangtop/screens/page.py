@@ -1,4 +1,4 @@
-"""What the screens behind the digits have in common: bars, panes, zoom, filter, sorting."""
+"""The common parts of the main screens: bars, panes, zoom, filter, sorting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hangtop.source.state import State
 
 NARROW = (100, 30)
-"""Below these columns or lines, one pane at a time."""
+"""Columns and lines below which only one pane is shown."""
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
@@ -44,21 +44,21 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     AUTO_FOCUS = None
     NAME: ClassVar[str]
     PANES: ClassVar[tuple[str, ...]]
-    """Ids of the panes in Tab order; the first one has the focus at first."""
+    """Ids of the panes in Tab order; the first one has the initial focus."""
     PINNED: ClassVar[str | None] = None
     FILTERED: ClassVar[tuple[str, ...]] = ()
     """Ids of the panes that `/` filters; from any other pane it filters the first of them."""
     FIELDS: ClassVar[frozenset[str]] = frozenset()
-    """Fields that their rows have."""
+    """Fields of their rows, for the filter."""
 
     def __init__(self) -> None:
         super().__init__()
         self.zoomed = False
         self.active = self.PANES[0]
-        """The pane that keys work on, and that is shown when there is room for one."""
+        """The pane that keys work on, and the one shown when only one fits."""
         self.filter_text = ""
         self.filter_pane = next(iter(self.FILTERED), "")
-        """The pane that the filter is about, wherever the cursor has gone since."""
+        """The pane that the filter applies to, wherever the cursor is."""
         self.turns = Turns(self)
 
     # Shortcuts
@@ -85,13 +85,13 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         return pane if isinstance(pane, LineTable) else None
 
     def pane(self, name: str) -> LinePane:
-        """A pane by id."""
+        """Return a pane by id."""
         return self.query_one(f"#{name}", LinePane)
 
     # Layout
 
     def compose(self) -> ComposeResult:
-        """Two bars above the panes, two below."""
+        """Yield two bars above the panes, and two below."""
         yield Bar(pane_id="headline")
         yield Bar(pane_id="tabs")
         if self.state.taken is not None:
@@ -103,7 +103,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         yield Bar(pane_id="foot")
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -111,7 +111,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.focus_pane(self.PANES[0])
 
     def on_resize(self) -> None:
-        """Another size may mean another arrangement."""
+        """Arrange the panes for the new size."""
         self.lay_out()
         self.show()
 
@@ -121,7 +121,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.focus_pane(wanted if wanted in self.PANES else self.active)
 
     def on_descendant_focus(self) -> None:
-        """A click, or Textual itself, may move the focus."""
+        """Follow a change of focus by a click, or by Textual itself."""
         pane = self.focused
         if isinstance(pane, LinePane) and pane.id in self.PANES and pane.id != self.active:
             self.active = pane.id
@@ -130,7 +130,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
 
     @property
     def narrow(self) -> bool:
-        """Whether there is room for one pane only."""
+        """Whether only one pane fits."""
         size = self.app.size
         return size.width < NARROW[0] or size.height < NARROW[1]
 
@@ -152,7 +152,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
             row.display = any(child.display for child in row.children)
 
     def wanted(self, name: str) -> bool:
-        """Whether a pane has anything to show at all."""
+        """Return whether a pane has anything to show at all."""
         return True
 
     def do_next_pane(self) -> None:
@@ -160,7 +160,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self._step_pane(1)
 
     def do_previous_pane(self) -> None:
-        """Focus the pane before."""
+        """Focus the previous pane."""
         self._step_pane(-1)
 
     def _step_pane(self, step: int) -> None:
@@ -169,14 +169,14 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.focus_pane(names[(place + step) % len(names)])
 
     def focus_pane(self, name: str) -> None:
-        """Give a pane the focus, and show it if it was not."""
+        """Give a pane the focus, and show it if it was hidden."""
         self.active = name
         self.lay_out()
         self.set_focus(self.pane(self.active))
         self.show()
 
     def do_zoom(self) -> None:
-        """The active pane alone, and back."""
+        """Show the active pane alone, or all panes again."""
         self.zoomed = not self.zoomed
         self.lay_out()
         self.show()
@@ -184,7 +184,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     # Showing
 
     def show(self) -> None:
-        """Fill everything from the state."""
+        """Fill bars and panes from the state."""
         if not self.is_mounted or self.hangtop.page is not self:
             return
         self.turns.stop()
@@ -192,7 +192,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.show_bars()
 
     def steps(self) -> Iterator[None]:
-        """Fill the panes, with breaks in which a key may be answered."""
+        """Fill the panes in steps, between which a key may be handled."""
         self.fill()
         yield
 
@@ -201,7 +201,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         raise NotImplementedError
 
     def show_bars(self) -> None:
-        """Headline, tabs, crumbs and footer."""
+        """Show headline, tabs, crumbs and footer."""
         self.query_one("#tabs", Bar).show(
             lambda width: tabs(self.NAME, self.hangtop.keymap, width, files=self.state.files)
         )
@@ -210,10 +210,10 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.query_one("#foot", Bar).show(self._foot)
 
     def tick(self) -> None:
-        """What changes with time alone."""
+        """Update what changes with time alone."""
         bar = self.query_one_optional("#headline", Bar)
         if bar is None:
-            return  # the screen is being taken down
+            return  # the screen is being closed
         state = self.state
         if state.taken is not None:
             line_of = partial(slider, state.history, state.shown, incomplete=state.incomplete)
@@ -233,7 +233,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         )
 
     def path(self) -> list[str]:
-        """Where this is: the parts between job and cursor."""
+        """Return the parts of the location between job and cursor."""
         return []
 
     def _crumbs(self, width: int) -> Line:
@@ -247,14 +247,14 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         elif self.filter_text:
             tail = line("filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
         room = width - cells(right) - (cells(tail) + 6 if tail else 3)
-        # A filter, and where this is, matter more than the way here.
+        # The filter and the end of the location matter more than its beginning.
         while len(parts) > (not tail) and len(" › ".join(parts)) > room:
             parts.pop(0)
         left = line(" ", (" › ".join(parts), "dim"), "   " if parts and tail else "", tail)
         return spread(left, right, width)
 
     def _pane_names(self) -> Line:
-        """The panes that Tab goes through, the shown one marked."""
+        """Return the panes that Tab cycles through, the shown one marked."""
         parts: list[tuple[str, str]] = [("Tab", "key")]
         for name in self.PANES:
             if self.wanted(name):
@@ -275,7 +275,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
             self.do_zoom()
 
     def do_back(self) -> None:
-        """Up one level: zoom, filter, then the page that led here, or the overview."""
+        """Go up one level: zoom, filter, then the page that led here, or the overview."""
         if self.zoomed:
             self.do_zoom()
         elif self.filter_text:
@@ -288,11 +288,11 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     # Filter and sorting
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
-        """Fields and ranks of a row, for the filter."""
+        """Return fields and ranks of a row, for the filter."""
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line; a filter of another pane goes."""
+        """Open the filter line, and drop a filter of another pane."""
         name = self.active if self.active in self.FILTERED else self.FILTERED[0]
         if name != self.filter_pane:
             self.set_filter("")
@@ -301,7 +301,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.show_bars()
 
     def set_filter(self, text: str) -> str | None:
-        """Filter the table; what is wrong with the text, if anything."""
+        """Filter the table; return what is wrong with the text, if anything."""
         table: LineTable[Any] = self.query_one(f"#{self.filter_pane}", LineTable)
         text = text.strip()
         accept = None
@@ -322,18 +322,18 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         return None
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed; what is wrong is said, and the last good one stays."""
+        """Filter while it is typed; show an error and keep the last valid filter."""
         event.stop()
         self.hangtop.tell(self.set_filter(event.value) or "", "warn")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter keeps the filter."""
+        """Keep the filter on Enter."""
         event.stop()
         self.query_one(FilterBar).close()
         self.show_bars()
 
     def on_filter_bar_left(self) -> None:
-        """Esc takes the filter away."""
+        """Remove the filter on Esc."""
         self.query_one(FilterBar).close()
         self.set_filter("")
 
@@ -342,7 +342,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self._sort(1)
 
     def do_sort_previous(self) -> None:
-        """Sort by the column before."""
+        """Sort by the previous column."""
         self._sort(-1)
 
     def _sort(self, step: int) -> None:
@@ -355,7 +355,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.show()
 
     def do_invert(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         table = self.active_table
         if table is None:
             self.hangtop.tell("this pane is not a table that can be sorted", "warn")
@@ -366,5 +366,5 @@ class Page(Moving, Screen[None], inherit_bindings=False):
     # For the actions that keep things
 
     def editor_place(self) -> tuple[str, int] | None:
-        """File and line that `V` opens."""
+        """Return the file and line that `V` opens."""
         return None

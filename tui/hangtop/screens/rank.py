@@ -1,4 +1,4 @@
-"""Screen 3: one rank with everything that is known of it, and a trace on request."""
+"""Screen 3: one rank with everything that is known about it, and a trace on request."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Rank
 
 MAYBE = ("children", "numerics")
-"""Panes that are there only when they have something to show."""
+"""Panes that exist only when they have something to show."""
 ROWS = {"files": "OPEN FILE", "threads": "THREAD", "children": "CHILD"}
-"""What a row of each table is called."""
+"""The name of a row of each table."""
 NOT_TAKEN = "nobody had asked for them when this picture was taken"
 READ_AGAIN_S = 30.0
-"""Descriptors are read again this long after the last time, while the screen is looked at."""
+"""Seconds after which descriptors are read again, while the screen is open."""
 
 
 class RankPage(Page):
@@ -55,7 +55,7 @@ class RankPage(Page):
         """Whether the end of a trace is kept in view."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         with Horizontal(id="upper"):
             yield TextPane("STACK", pane_id="stack", indent=4)
             yield TextPane("PROCESS", pane_id="process")
@@ -74,7 +74,7 @@ class RankPage(Page):
             yield TextPane("STRACE", pane_id="trace")
 
     def wanted(self, name: str) -> bool:
-        """Without children, and while it shows a trace, the trace has the whole line."""
+        """Return whether a pane has content; the pane of children gives way to a trace."""
         rank, trace = self.state.rank, self.state.trace
         if name == "numerics":
             return has_numerics(rank)
@@ -90,11 +90,11 @@ class RankPage(Page):
         self.hangtop.tell("this pane has no rows to filter; Tab leads to others", "warn")
 
     def text(self, name: str) -> TextPane:
-        """A text pane by id."""
+        """Return a text pane by id."""
         return self.query_one(f"#{name}", TextPane)
 
     def table(self, name: str) -> LineTable[Any]:
-        """A table by id."""
+        """Return a table by id."""
         return self.query_one(f"#{name}", LineTable)
 
     def fill(self) -> None:
@@ -157,14 +157,14 @@ class RankPage(Page):
         self.text("stack").set_lines([line(("No rank to show: 1 says what was found.", "dim"))])
 
     def show_trace(self) -> None:
-        """The trace of this rank, or how to start one."""
+        """Show the trace of this rank, or how to start one."""
         if not self.is_mounted:
-            return  # its lines may come before the page, and after it
+            return  # lines may arrive before the page is shown, and after it is closed
         trace = self.state.trace
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")
         ended = mine.ended if mine else None
-        # The last lines tell where all of them were saved; calls that are folded begin with that.
+        # The last lines name the file of the whole trace; the view of folded calls begins with it.
         last = mine is not None and ended != self._trace_ended
         flows = mine is not None and self.state.trace_form == "lines"
         pane.follow = flows and (last or (ended is None and self.following))
@@ -177,19 +177,19 @@ class RankPage(Page):
         pane.set_lines(trace_lines(mine, rank, situation, form, names))
 
     def tick(self) -> None:
-        """The countdown of a running trace."""
+        """Update the countdown of a running trace."""
         super().tick()
         if self.state.tracing:
             self.show_trace()
 
     def _ask_files(self, rank: Rank) -> None:
-        """Read descriptors of the rank that is looked at, now and again now and then."""
+        """Read descriptors of the shown rank, at once and then regularly."""
         if not self.state.live or self.state.paused or rank.ended:
             return
         key, now = rank_key(rank), self.hangtop.real_now()
         snapshot = self.state.snapshot
         if snapshot is not None and rank.descriptors is not None and self._followed != key:
-            # Its own table tells whom else to ask.
+            # Its own table shows which other ranks to ask.
             self._followed = key
             self.hangtop.requests.peers(snapshot, rank)
         if self._asked[0] == key and now - self._asked[1] < READ_AGAIN_S:
@@ -198,16 +198,16 @@ class RankPage(Page):
         self.hangtop.requests.descriptors(rank, quiet=True)
 
     def path(self) -> list[str]:
-        """Node and rank."""
+        """Return node and rank."""
         rank = self.state.rank
         return [rank.node, rank.name] if rank else ["rank"]
 
     def do_next_rank(self) -> None:
-        """The next rank of the job."""
+        """Go to the next rank of the job."""
         self._step_rank(1)
 
     def do_previous_rank(self) -> None:
-        """The one before."""
+        """Go to the previous rank of the job."""
         self._step_rank(-1)
 
     def _step_rank(self, step: int) -> None:
@@ -225,12 +225,12 @@ class RankPage(Page):
         self.show()
 
     def do_cut(self) -> None:
-        """Library frames on or off."""
+        """Show or hide library frames."""
         self.state.cut = not self.state.cut
         self.show()
 
     def do_threads(self) -> None:
-        """All threads, or the main thread."""
+        """Show all threads, or the main thread."""
         self.state.all_threads = not self.state.all_threads
         self.focus_pane("stack")
         rank = self.state.rank
@@ -240,7 +240,7 @@ class RankPage(Page):
             self.hangtop.tell("all threads" if self.state.all_threads else "the main thread only")
 
     def do_follow(self) -> None:
-        """Keep the end of the trace in view, or stay where one reads."""
+        """Keep the end of the trace in view, or stop doing so."""
         self.following = not self.following
         self.focus_pane("trace")
         if self.following:
@@ -248,14 +248,14 @@ class RankPage(Page):
         self.hangtop.tell("following the trace" if self.following else "the trace stays; F follows")
 
     def do_trace_form(self) -> None:
-        """Calls folded by thread, those of the network or of files, or the lines."""
+        """Show calls folded by thread, those of the network or of files, or the lines."""
         place = TRACE_FORMS.index(self.state.trace_form)
         self.state.trace_form = TRACE_FORMS[(place + 1) % len(TRACE_FORMS)]
-        self.pane("trace").top = 0  # the place among lines is none among calls
+        self.pane("trace").top = 0  # positions differ between lines and calls
         self.focus_pane("trace")
 
     def do_holders(self) -> None:
-        """Ask who else has the file under the cursor open."""
+        """Ask which other processes have the file under the cursor open."""
         rank, row = self.state.rank, self.table("files").current
         if self.active != "files" or rank is None or row is None or row.item.fd < 0:
             self.hangtop.tell("choose an open file first: Tab leads to OPEN FILES")
@@ -264,7 +264,7 @@ class RankPage(Page):
         self.hangtop.tell(f"asking who else has fd {row.item.fd}…")
 
     def do_descriptors(self) -> None:
-        """All descriptors, read again, with the room of the whole screen."""
+        """Read all descriptors again, and show them on the whole screen."""
         rank = self.state.rank
         if rank is not None and self.state.live:
             self._asked = (rank_key(rank), self.hangtop.real_now())
@@ -274,14 +274,14 @@ class RankPage(Page):
             self.focus_pane("files")
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter on a thread, file or child shows all of it."""
+        """Show all of a thread, file or child on Enter."""
         cells = ((column.title, column.cell(event.item)) for column in event.table.columns)
         lines = [labelled(title, cell, 10) for title, cell in cells if title and plain(cell)]
         whose = self.state.rank.name if self.state.rank else ""
         self.hangtop.read(ROWS[event.table.id or ""], lines, whose)
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a descriptor, thread or child."""
+        """Return the fields of a descriptor, thread or child."""
         fields: dict[str, str | float | None] = {}
         if isinstance(item, files.FileRow):
             fields = {"fd": float(item.item.fd), "kind": item.item.kind, "target": item.item.target}
@@ -299,7 +299,7 @@ class RankPage(Page):
         return fields, frozenset()
 
     def editor_place(self) -> tuple[str, int] | None:
-        """The user's innermost frame."""
+        """Return the user's innermost frame."""
         snapshot, rank = self.state.snapshot, self.state.rank
         if snapshot is None or rank is None:
             return None

@@ -1,4 +1,4 @@
-"""Screen 4: process groups, their collectives by number, and who has not joined."""
+"""Screen 4: process groups, their collectives by sequence number, and the missing ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TALL = 44
 """Lines of a screen from which stacks and sources are shown at the same time."""
 WIDE = 120
-"""Columns from which a rank's stack stands beside the entry of those that wait."""
+"""Columns from which a rank's stack is shown beside the entry of the waiting ranks."""
 PINNED_ROWS = 4
 """Groups that stay in view above another pane on a small screen."""
 ABOVE = {
@@ -44,11 +44,11 @@ ABOVE = {
     "waiting": "members",
     "source": "groups",
 }
-"""Where Esc leads from each pane."""
+"""The pane that Esc leads to from each pane."""
 
 
 class RecorderPage(OutlierPage):
-    """Groups, numbers, members, who joined, stacks, source."""
+    """Groups, sequence numbers, members, joined ranks, stacks, source."""
 
     CSS_PATH = "recorder.tcss"
     NAME = "recorder"
@@ -66,16 +66,16 @@ class RecorderPage(OutlierPage):
         self.seen: Seen | None = None
         self.live = who.Live()
         self._members_of: tuple[object, ...] | None = None
-        """What the table of members was filled for: it is long, and changes seldom."""
+        """What the table of members was filled for: it is long, and changes rarely."""
         self._of = ""
-        """The group that the numbers were filled for."""
+        """The group that the sequence numbers were filled for."""
         self._laid_for = (False, -1)
-        """Whether there was a picture, and how many groups, when panes were laid out."""
+        """Whether there was a snapshot, and the number of groups, when panes were laid out."""
         self._placed = ""
         """The number under which the cursor was put; while it is there, it follows the hang."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield LineTable[GroupLine]("PROCESS GROUPS", pane_id="groups", columns=views.GROUP_COLUMNS)
         yield LineTable[NumberLine]("COLLECTIVES", pane_id="numbers", columns=views.NUMBER_COLUMNS)
         with Horizontal(id="who"):
@@ -94,21 +94,21 @@ class RecorderPage(OutlierPage):
     # Panes
 
     def table(self, name: str) -> LineTable[Any]:
-        """A table by id."""
+        """Return a table by id."""
         return self.query_one(f"#{name}", LineTable)
 
     def wanted(self, name: str) -> bool:
-        """Without any recorder there is one pane, which says why."""
+        """Return whether a pane is shown; without any recorder there is one, which says why."""
         return name == "groups" or (self.seen is not None and bool(self.seen.groups))
 
     def lay_out(self) -> None:
-        """Stacks side by side where there is room; the source in their place when it is chosen."""
+        """Lay out stacks side by side where they fit; the source replaces them when chosen."""
         super().lay_out()
         alone, height = self.narrow or self.zoomed, self.app.size.height
         groups = self.pane("groups")
         rows = len(self.table("groups").items)
         if self._pins_groups() and self.wanted("numbers") and height >= PIN_FROM:
-            # There is room below few groups: better for the numbers of the one under the cursor.
+            # Lines below few groups are better used for the numbers of the group under the cursor.
             self.pane("numbers").display = True
         elif (alone and self.active == "groups") or not self.wanted("numbers"):
             groups.styles.height = "1fr"
@@ -161,12 +161,12 @@ class RecorderPage(OutlierPage):
 
     @property
     def _at(self) -> float:
-        """The moment of the picture: the header counts from there, too."""
+        """Return the time of the snapshot, which the headline counts from, too."""
         snapshot = self.state.snapshot
         return snapshot.at if snapshot is not None else self.hangtop.now()
 
     def _nothing(self) -> list[Line]:
-        """Why there is no group to show."""
+        """Return why there is no group to show."""
         state, recordings = self.state, self.hangtop.recordings
         if state.snapshot is None:
             return [line(("Connecting; nothing has answered yet.", "dim"))]
@@ -185,7 +185,7 @@ class RecorderPage(OutlierPage):
         return [part for one in lines for part in wrap(one, max(self.app.size.width - 4, 20), 9)]
 
     def _lead(self, seen: Seen) -> None:
-        """Go to the group that lacks the rank somebody came for."""
+        """Go to the group in which the rank that the page was opened for is missing."""
         goal, self.hangtop.lead = self.hangtop.lead, None
         if goal is None:
             return
@@ -197,12 +197,12 @@ class RecorderPage(OutlierPage):
 
     @property
     def group(self) -> GroupLine | None:
-        """The group under the cursor."""
+        """Return the group under the cursor."""
         return self.table("groups").current
 
     @property
     def number(self) -> NumberLine | None:
-        """The number under the cursor."""
+        """Return the sequence number under the cursor."""
         return self.table("numbers").current
 
     def _fill_numbers(self) -> None:
@@ -229,7 +229,7 @@ class RecorderPage(OutlierPage):
         self._fill_members()
 
     def _place(self, group: GroupLine, numbers: Sequence[NumberLine]) -> None:
-        """Put the cursor on what waits, else on the newest number."""
+        """Put the cursor on a waiting operation, else on the newest one."""
         goal = numbers[-1].key
         for one in numbers:
             if one.operation is not None and one.operation is group.operation:
@@ -244,7 +244,7 @@ class RecorderPage(OutlierPage):
         self.live.take(self.state.snapshot, job.ranks if job is not None else ())
         shown = (seen, group, number)
         if self._members_of is not None and all(map(is_, shown, self._members_of)):
-            members.paint()  # only what ranks do now may be new
+            members.paint()  # only what ranks do now may have changed
         else:
             self._members_of = shown
             rows: list[who.MemberRow] = []
@@ -284,7 +284,7 @@ class RecorderPage(OutlierPage):
     # Moving
 
     def path(self) -> list[str]:
-        """Group, number, rank."""
+        """Return group, sequence number and rank."""
         parts = ["recorder"]
         if self.group is not None:
             parts.append(self.group.label)
@@ -293,7 +293,7 @@ class RecorderPage(OutlierPage):
         return parts
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """The cursor chooses what the panes below show."""
+        """Show the row under the cursor in the panes below."""
         if event.table.id == "groups":
             self._fill_numbers()
         elif event.table.id == "numbers":
@@ -303,7 +303,7 @@ class RecorderPage(OutlierPage):
         self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter leads from a group to its numbers, to the members, to a rank."""
+        """Go on Enter from a group to its numbers, to the members, to a rank."""
         if event.table.id != "members":
             self.focus_pane("numbers" if event.table.id == "groups" else "members")
             return
@@ -317,7 +317,7 @@ class RecorderPage(OutlierPage):
             self.hangtop.tell(f"no process is seen that is {rank_name(row.attendee.rank)}", "warn")
 
     def do_back(self) -> None:
-        """Up one level: zoom, filter, members, numbers, groups, and then the overview."""
+        """Go up one level: zoom, filter, members, numbers, groups, and then the overview."""
         if self.zoomed or self.filter_text or self.active == "groups":
             super().do_back()
         else:
@@ -329,17 +329,17 @@ class RecorderPage(OutlierPage):
         self.show()
 
     def outliers(self) -> list[str]:
-        """Groups that have stalled."""
+        """Return the groups that have stalled."""
         return [one.key for one in self.rows.items if one.stalled]
 
     # Filter
 
     def set_filter(self, text: str) -> str | None:
-        """Filter; other rows may need other room, and leave another one under the cursor."""
+        """Set a filter, and adapt heights and cursor to the remaining rows."""
         wrong = super().set_filter(text)
         self.show()
         return wrong
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a group, a number or a member, for the filter."""
+        """Return the fields of a group, a sequence number or a member, for the filter."""
         return who.facts(item) if isinstance(item, who.MemberRow) else views.facts(item)

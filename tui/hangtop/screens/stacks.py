@@ -49,12 +49,14 @@ class StacksPage(OutlierPage):
         self.per_rank = False
         self.merged: Merged | None = None
         self._led = False
-        """Whether the cursor was put where one would look first."""
+        """Whether the cursor was put on the most interesting row."""
         self._came: int | None = None
-        """The rank that was come for: it stands for its class, else a culprit in it."""
+        """The rank that the page was opened for: it represents its class, else a culprit in it
+        does.
+        """
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield LineTree[TreeRow]("MERGED STACKS", pane_id="tree", columns=TREE_COLUMNS)
         with Horizontal(id="compare"):
             yield TextPane("THIS CLASS", pane_id="class", indent=4)
@@ -104,7 +106,7 @@ class StacksPage(OutlierPage):
         self._compare()
 
     def _start(self, rows: list[TreeRow]) -> str | None:
-        """The innermost frame of the rank that was come for, else the smallest group."""
+        """Return the innermost frame of the rank to show first, else the smallest group."""
         goal, self.hangtop.lead = self.hangtop.lead, None
         self._came = goal
         if goal is not None:
@@ -135,7 +137,7 @@ class StacksPage(OutlierPage):
         other.set_lines(lines)
 
     def path(self) -> list[str]:
-        """The frame under the cursor."""
+        """Return the frame under the cursor."""
         row = self.stack_tree.current
         if row is None or self.merged is None:
             return ["stacks"]
@@ -143,7 +145,7 @@ class StacksPage(OutlierPage):
         return ["stacks", here]
 
     def row_facts(self, item: TreeRow) -> tuple[query.Fields, frozenset[int]]:
-        """Fields of a frame, for the filter."""
+        """Return the fields of a frame, for the filter."""
         fields: dict[str, str | float | None] = {
             "frame": "".join(span.text for span in item.name),
             "at": "".join(span.text for span in item.place),
@@ -153,7 +155,7 @@ class StacksPage(OutlierPage):
         return fields, frozenset(item.ranks)
 
     def _chosen(self, item: TreeRow | None) -> Rank | None:
-        """The rank that stands for a row: the one that was come for, a culprit, or the lowest."""
+        """Return the rank that represents a row: the one opened for, a culprit, or the lowest."""
         state = self.state
         if state.job is None:
             return None
@@ -163,7 +165,7 @@ class StacksPage(OutlierPage):
         return representative(state.job, item, (*came, *blamed))
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
-        """The cursor chooses the rank that stands for the row."""
+        """Choose the rank that represents the row, for actions."""
         rank = self._chosen(event.item)
         if rank is not None:
             self.state.rank_key = rank_key(rank)
@@ -171,7 +173,7 @@ class StacksPage(OutlierPage):
         self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter unfolds what is folded or joined, and else opens the rank."""
+        """Unfold what is folded or joined on Enter, else open the rank."""
         item: TreeRow = event.item
         if self.per_rank and item.key.startswith("rank:"):
             turn = self.stack_tree.fold if item.is_open else self.stack_tree.unfold
@@ -184,7 +186,7 @@ class StacksPage(OutlierPage):
             self.hangtop.follow("rank")
 
     def do_fold(self) -> None:
-        """Close the branch under the cursor; of a frame below a rank, that of the rank."""
+        """Close the branch under the cursor; for a frame below a rank, that of the rank."""
         row = self.stack_tree.current
         if row is not None:
             key = row.heading or row.key
@@ -206,33 +208,33 @@ class StacksPage(OutlierPage):
         self.fill()
 
     def do_merged(self) -> None:
-        """Merged, or rank by rank."""
+        """Show stacks merged, or rank by rank."""
         self.per_rank = not self.per_rank
         self._again()
 
     def do_cut(self) -> None:
-        """Library frames on or off."""
+        """Show or hide library frames."""
         self.state.cut = not self.state.cut
         self._again()
 
     def do_threads(self) -> None:
-        """All threads, or the main thread."""
+        """Show all threads, or the main thread."""
         self.state.all_threads = not self.state.all_threads
         self._again()
 
     def _again(self) -> None:
-        """Make other rows; the cursor goes to the same rank in them."""
+        """Rebuild the rows, with the cursor on the same rank."""
         rank = self.state.rank
         self.hangtop.lead = rank.rank if rank else None
         self.show()
 
     def outliers(self) -> list[str]:
-        """The smallest groups: where the tree branches, and who gave no stack."""
+        """Return the smallest groups: where the tree branches, and ranks without a stack."""
         odd = [r for r in self.stack_tree.items if r.row is None or r.row.fewest]
         return [row.key for row in sorted(odd, key=lambda row: row.count)]
 
     def editor_place(self) -> tuple[str, int] | None:
-        """The frame under the cursor."""
+        """Return the frame under the cursor."""
         row = self.stack_tree.current
         if row is None or row.frame is None or not row.frame.file:
             return None

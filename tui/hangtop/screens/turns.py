@@ -1,4 +1,4 @@
-"""A newer picture comes to a page in turns, between which keys are answered."""
+"""Updating a page in turns, between which keys are handled."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from hangtop.screens.page import Page
 
 TURN_S = 0.005
-"""Seconds of filling panes after which a key that waits is handled. A small job takes one turn."""
+"""Seconds of filling panes after which a waiting key is handled. A small job takes one turn."""
 PAUSE_S = 0.005
-"""Seconds from one turn to the next. A key is handed from the app to the page, the pane and back,
-each of them a task of its own, so that it needs the loop for itself for some rounds. A message to
-the app alone would be no pause: it handles all it has in one go, before anybody looks for keys."""
+"""Seconds between two turns. A key passes from the app to the page, the pane and back, each a task
+of its own, so that it needs several rounds of the loop. A message to the app alone would be no
+pause: it handles all its messages in one go, before any keys.
+"""
 
 
 class Turns:
-    """Of one page."""
+    """The turns of one page."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -27,14 +28,14 @@ class Turns:
         self._newer = False
 
     def begin(self) -> None:
-        """Fill the page; while that is under way, a newer picture waits until it is done."""
+        """Fill the page; if that is under way, a newer update waits until it is done."""
         self._newer = self._filling is not None
         if self._filling is None:
             self._filling = self._page.steps()
             self._take()
 
     def stop(self) -> None:
-        """Do no more: the page was filled as a whole, or is not shown."""
+        """Stop: the page was filled as a whole, or is not shown."""
         self._filling, self._newer = None, False
 
     def _take(self) -> None:

@@ -1,4 +1,4 @@
-"""Screen 5: the verdict, evidence, what to do, other explanations, timeline, blind spots."""
+"""Screen 5: the verdict, evidence, next steps, other explanations, timeline, blind spots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class VerdictPage(Page):
-    """Verdict, evidence, steps, others, blind spots."""
+    """Verdict, evidence, steps, other explanations, blind spots."""
 
     CSS_PATH = "verdict.tcss"
     NAME = "verdict"
@@ -38,10 +38,10 @@ class VerdictPage(Page):
     def __init__(self) -> None:
         super().__init__()
         self.shown: str | None = None
-        """Which of several verdicts is shown; None for the first."""
+        """Key of the shown verdict; None for the first."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panes."""
+        """Yield the panes."""
         yield TextPane("VERDICT", pane_id="full")
         yield ItemList("EVIDENCE", pane_id="evidence")
         with Horizontal(id="middle"):
@@ -53,7 +53,7 @@ class VerdictPage(Page):
 
     @property
     def shown_verdict(self) -> Verdict | None:
-        """The verdict that is shown."""
+        """Return the verdict that is shown."""
         return views.chosen(self.state.diagnosis, self.shown)
 
     def fill(self) -> None:
@@ -107,7 +107,7 @@ class VerdictPage(Page):
         self._share_room()
 
     def _share_room(self) -> None:
-        """No pane scrolls while there are lines to spare in another."""
+        """Keep panes from scrolling while another has unused lines."""
         rows = [self.query_one(f"#{name}") for name, _, _ in _ROWS]
         lines = None
         if not self.has_class("-alone") and self.query_one("#body").size.height:
@@ -122,7 +122,7 @@ class VerdictPage(Page):
         return int(height.value) if height is not None else 0
 
     def _filled(self, name: str, part: int, whole: int) -> int:
-        """Lines that a pane fills, with its frame, where it has that part of the width."""
+        """Return the lines that a pane fills, with its frame, at that part of the width."""
         pane = self.query_one(f"#{name}", ItemList)
         return pane.prepare(max(self.app.size.width * part // whole - 4, 10)) + 2
 
@@ -153,7 +153,7 @@ class VerdictPage(Page):
         width = max(self.app.size.width - 4, 10)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
         if self.has_class("-alone") and best is not None:
-            # The pane of steps is another one; the first of them is always in view.
+            # The pane of steps may be hidden; the first step is always in view.
             lines[1:1] = [labelled("do", step) for step in best.next_steps[:1]]
             lines = lines if alone else second_in_view(lines, width, most)
         tall = len(wrap_all(lines, width, 9))
@@ -161,7 +161,7 @@ class VerdictPage(Page):
         pane.set_lines(lines)
 
     def path(self) -> list[str]:
-        """The cause."""
+        """Return the cause."""
         best, diagnosis = self.shown_verdict, self.state.diagnosis
         if diagnosis is None or best is None:
             return ["verdict"]
@@ -170,7 +170,7 @@ class VerdictPage(Page):
         return ["verdict", best.cause, *more]
 
     def do_back(self) -> None:
-        """From another explanation first back to the verdict."""
+        """Go from another explanation back to the verdict first."""
         diagnosis, best = self.state.diagnosis, self.shown_verdict
         if self.zoomed or diagnosis is None or best is None or best is _first(diagnosis):
             super().do_back()
@@ -179,7 +179,7 @@ class VerdictPage(Page):
         self.show()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Evidence leads to the screen that shows it, another explanation is shown whole."""
+        """Go from evidence to the screen that shows it; show another explanation in full."""
         goal = event.item.target
         if isinstance(goal, Goal):
             self._follow(goal)
@@ -207,7 +207,7 @@ def _first(diagnosis: Diagnosis) -> Verdict | None:
 
 
 def _place(verdict: Verdict, diagnosis: Diagnosis) -> str:
-    """`2 of 3` verdicts; of one on an attempt that is over, which attempt."""
+    """Return `2 of 3` verdicts; for a verdict on an ended attempt, which attempt."""
     for past in diagnosis.past_attempts:
         if any(one is verdict for one in past.verdicts):
             return f"attempt {past.number}" if past.number is not None else "the attempt before"
@@ -219,11 +219,12 @@ _ROWS = (
     ("middle", 4, (("steps", 3, 5), ("blind", 2, 5))),
     ("lower", 5, (("others", 1, 2), ("timeline", 1, 2))),
 )
-"""Rows below the verdict as verdict.tcss has them: name, share of the height, and the panes with
-their part of the width."""
+"""Rows below the verdict as in verdict.tcss: name, share of the height, and the panes with their
+part of the width.
+"""
 _NO_GOAL = {
     "evidence": "there is no rank whose page would show more; y copies it",
     "steps": "y copies it; hangtop runs nothing of this by itself",
     "others": "ruled out by what was looked at; y copies it",
 }
-"""Said where Enter leads nowhere."""
+"""Messages where Enter leads nowhere."""

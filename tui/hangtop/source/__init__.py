@@ -1,1 +1,1 @@
-"""Where updates come from, and what the app holds between them."""
+"""Sources of updates, and the state that the app keeps between updates."""

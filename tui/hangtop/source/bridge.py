@@ -1,4 +1,4 @@
-"""Between the source's thread and the app's event loop: updates one way, requests the other."""
+"""The bridge between the source's thread and the app's event loop: updates and requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Bridge:
-    """Turns callbacks of the source into messages of the app; both sides never wait."""
+    """Turns callbacks of the source into messages of the app; neither side ever waits."""
 
     def __init__(self, source: Source, post: Callable[[Message], Any]) -> None:
         self._source = source
@@ -35,22 +35,22 @@ class Bridge:
             self._updated(self._source.latest)
 
     def stop(self) -> None:
-        """Forward nothing more."""
+        """Stop forwarding."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
 
     def _updated(self, update: Update) -> None:
         with self._lock:
-            told, self._waiting = self._waiting is not None, update
-        if not told:
+            pending, self._waiting = self._waiting is not None, update
+        if not pending:
             SCREENS.handed()
             self._post(Updated())
 
     def taken(self) -> Update | None:
-        """The newest picture, once; while nobody takes it, no other message is posted.
+        """Return the newest update, once; until it is taken, no other message is posted.
 
-        A picture that waits does not pile up with others, as while a shell has the terminal.
+        So updates do not pile up, for example while a shell has the terminal.
         """
         with self._lock:
             update, self._waiting = self._waiting, None
@@ -61,16 +61,16 @@ class Bridge:
         self._post(TraceLines(lines))
 
     def ask(
-        self, kind: str, told: str, request: Callable[[], Future[Any]], about: str = ""
+        self, kind: str, label: str, request: Callable[[], Future[Any]], about: str = ""
     ) -> None:
-        """Make a request; its end, good or bad, comes back as an `Answered`."""
+        """Make a request; its outcome comes back as an `Answered` message."""
         try:
             future = request()
-        except Exception as error:  # the user reads what it is, the app goes on
-            self._post(Answered(kind, told, None, error, about))
+        except Exception as error:  # the user sees the error, and the app goes on
+            self._post(Answered(kind, label, None, error, about))
             return
-        future.add_done_callback(lambda done: self._answered(kind, told, done, about))
+        future.add_done_callback(lambda done: self._answered(kind, label, done, about))
 
-    def _answered(self, kind: str, told: str, future: Future[Any], about: str) -> None:
+    def _answered(self, kind: str, label: str, future: Future[Any], about: str) -> None:
         error = CancelledError() if future.cancelled() else future.exception()
-        self._post(Answered(kind, told, None if error else future.result(), error, about))
+        self._post(Answered(kind, label, None if error else future.result(), error, about))

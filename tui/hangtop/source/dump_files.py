@@ -1,4 +1,4 @@
-"""The app offline: on dump files, a job of which nothing but those is there, and on captures."""
+"""Offline sources: dump files, a job that consists only of them, and captures."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 NOTHING_RUNS = "these are files: there are no processes, stacks or nodes to look at"
 NO_NODE = "this is a capture: no node is asked"
 SCREENS = frozenset({"recorder", "verdict"})
-"""What can be shown of files."""
+"""Screens that are available for dump files."""
 
 
 def job_of(picture: Picture, name: str) -> Job:
-    """A job without any process."""
+    """Return a job without any process."""
     size = len(picture.world.ranks) or None
     return Job(key=name, name=name, launcher=None, id=None, world_size=size, master=None)
 
 
 class Offline:
-    """An update, and nobody to ask. Fits `hangtop.source.source.Source`."""
+    """A fixed update without live nodes. Fits `hangtop.source.source.Source`."""
 
     def __init__(self, latest: Update, why: str, commands: tuple[CommandRecord, ...] = ()) -> None:
-        """`why` is what everybody is told who asks."""
+        """Create it; `why` is the reason given for every refused request."""
         self.latest = latest
         self.commands = commands
         self._why = why
@@ -43,52 +43,52 @@ class Offline:
     def subscribe(
         self, callback: Callable[[Any], None], *, unjudged: bool = False
     ) -> Callable[[], None]:
-        """Nothing will ever come."""
+        """Do nothing: there are no further updates."""
         return lambda: None
 
     def sample(
         self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ""
     ) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = False) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def cancel_strace(self, node: str, pid: int) -> None:
-        """There is no trace."""
+        """Do nothing: there is no trace."""
 
     def ask(self, node: str, ask: Ask, result: Callable[[Any], Any]) -> Future[Any]:
-        """Refused."""
+        """Refuse the request."""
         return self._refused()
 
     def retry(self, node: str) -> None:
-        """There is no node."""
+        """Do nothing: there is no node."""
 
     def shell(self, node: str) -> None:
-        """There is no node."""
+        """Return None: there is no node."""
 
     def note_command(self, node: str, what: str) -> Callable[[str], None]:
-        """Nothing is run."""
+        """Do nothing: no command runs."""
         return lambda outcome: None
 
     def _refused(self) -> Future[Any]:
@@ -98,10 +98,10 @@ class Offline:
 
 
 class FileSource(Offline):
-    """What dump files show."""
+    """The source for dump files."""
 
     def __init__(self, picture: Picture, name: str) -> None:
-        """`name` is what the job is called: where its dumps are."""
+        """Create it; `name` is the name of the job: the place of its dumps."""
         job = job_of(picture, name)
         at = datetime.fromisoformat(picture.diagnosis.observed_at).timestamp()
         snapshot = Snapshot(at=at, observed_since=at, tick=0, jobs=(job,))
@@ -109,7 +109,7 @@ class FileSource(Offline):
 
 
 class CaptureSource(Offline):
-    """What a capture shows: its newest picture; the app has the others in its history."""
+    """The source for a capture: its newest snapshot; the app keeps the others as history."""
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture.newest, NO_NODE, capture.commands)

@@ -1,4 +1,4 @@
-"""Key `w`: what the app knows, written to a capture by a thread while the screens go on."""
+"""Key `w`: write the kept snapshots to a capture, on a thread while the screens continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def capture(app: HangtopApp) -> None:
-    """Write the pictures that are kept to a new file: in the present folder, else in hangtop's."""
+    """Write the kept snapshots to a new file: in the current folder, else in hangtop's own."""
     state = app.state
     newest = state.newest
     if newest is None:
@@ -46,7 +46,7 @@ def capture(app: HangtopApp) -> None:
         folders = [user_state_path("hangtop") / "captures"]
         try:
             folders.insert(0, Path.cwd())
-        except OSError as error:  # it was removed
+        except OSError as error:  # the folder was removed
             wrong.append(CaptureWriteError(f"cannot write to this folder: {error.strerror}"))
         for folder in folders:
             try:
@@ -66,7 +66,7 @@ def capture(app: HangtopApp) -> None:
 
 
 def not_running(app: HangtopApp) -> Callable[[], bool]:
-    """Whether the user has left: then what is written already will do."""
+    """Return a check whether the user has left the app: the part written so far must then do."""
     return lambda: not app.is_running
 
 
@@ -81,7 +81,7 @@ def _written(app: HangtopApp, saved: Saved, wrong: Sequence[HangtopError]) -> No
     count = plural(saved.header.holds.get("pictures", 1), "picture")
     places = masked(saved.header.redactions)
     told = f", secrets masked in {plural(places, 'place')}" if places else ""
-    path = saved.path if wrong else Path(saved.path).name  # in the present folder
+    path = saved.path if wrong else Path(saved.path).name  # in the current folder
     app.tell(f"{path}: {size(saved.bytes)}, {count}{told}", "good")
     if wrong:
         lines = [line((saved.path, "code")), line("It is there because here it could not be:")]

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 class Updated(Message, bubble=False):
-    """A newer picture is there to be taken from the bridge; one such message is under way at most.
+    """A newer update can be taken from the bridge; at most one such message is pending.
 
-    Only the newest picture matters: a slow screen skips, it never lags behind.
+    Only the newest update matters: a slow screen skips updates and never lags behind.
     """
 
 
 class Answered(Message, bubble=False):
-    """A request came to its end."""
+    """A request has ended."""
 
     def __init__(
-        self, kind: str, told: str, result: Any, error: BaseException | None, about: str = ""
+        self, kind: str, label: str, result: Any, error: BaseException | None, about: str = ""
     ) -> None:
         super().__init__()
         self.about = about
         """Key of the rank it was about."""
         self.kind = kind
-        self.told = told
+        self.label = label
         """What was asked for, for people."""
         self.result = result
         self.error = error
@@ -42,4 +42,4 @@ class TraceLines(Message, bubble=False):
 
 
 class Calculated(Message, bubble=False):
-    """Something that took its time on a thread has been worked out."""
+    """A calculation on a thread has finished."""

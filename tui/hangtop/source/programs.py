@@ -1,10 +1,10 @@
-"""The Python program that a person opens from the list: the app is opened on it anew."""
+"""The Python program that the user opens from the list: the app is restarted on it."""
 
 from __future__ import annotations
 
 
 class Programs:
-    """Which program was chosen."""
+    """The chosen program."""
 
     def __init__(self) -> None:
         self.chosen: int | None = None

@@ -1,4 +1,4 @@
-"""What the app asks of nodes: each request is told, and what comes of it is told too."""
+"""Requests of the app to nodes: each request and its outcome is shown in the message line."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 LOG_NODES = 64
-"""Nodes up to which the logs of all are read while somebody looks at them."""
+"""Number of nodes up to which the logs of all are read while Logs is open."""
 
 
 class Teller(Protocol):
-    """Somebody who shows one line to the user."""
+    """A callback that shows one line to the user."""
 
     def __call__(self, text: str, role: str = "") -> None:
         """Show it."""
 
 
 class Requests:
-    """Asks the source through the bridge. Never waits."""
+    """Sends requests through the bridge to the source; never blocks."""
 
     def __init__(self, source: Source, bridge: Bridge, state: State, tell: Teller) -> None:
         self._source = source
@@ -46,63 +46,63 @@ class Requests:
         self._state = state
         self._tell = tell
         self.reading: Reading | None = None
-        """What is being read of recorders; None while nothing is."""
+        """Progress of reading recorders; None while none are being read."""
 
     def sample(self, ranks: Sequence[Rank] | None, mode: str = "nonblocking") -> None:
-        """Take stacks of some ranks, or of all."""
+        """Take stacks of these ranks, or of all."""
         pids: dict[str, list[int]] | None = None
-        told = "stacks of all ranks"
+        label = "stacks of all ranks"
         if ranks is not None:
             pids = pids_of(ranks)
             word = "stack" if len(ranks) == 1 else "stacks"
-            told = f"{word} of {name_ranks([rank.rank for rank in ranks])}"
+            label = f"{word} of {name_ranks([rank.rank for rank in ranks])}"
         if mode == "native":
-            told += " with C frames"
-        self._tell(f"taking {told}…", "info")
+            label += " with C frames"
+        self._tell(f"taking {label}…", "info")
         about = rank_key(ranks[0]) if ranks and mode == "native" else ""
-        self._bridge.ask("sample", told, lambda: self._source.sample(pids, mode=mode), about)
+        self._bridge.ask("sample", label, lambda: self._source.sample(pids, mode=mode), about)
 
     def descriptors(self, rank: Rank, *, quiet: bool) -> None:
         """Read the descriptors of a rank and of its children."""
         kind = "quiet" if quiet else "descriptors"
-        told = f"descriptors of {rank.name}"
+        label = f"descriptors of {rank.name}"
         pids = [rank.process.pid, *(child.pid for child in rank.children)]
         self._bridge.ask(
-            kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
+            kind, label, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
         )
 
     def logs(self, job: Job, chosen: Rank | None, *, quiet: bool) -> None:
-        """Read what is new in the logs of a job; on many nodes that of the chosen rank alone."""
+        """Read new lines of a job's logs; on many nodes only those of the chosen rank."""
         asked = wanted(job)
         if len(asked) > LOG_NODES:
             node = chosen.node if chosen is not None else None
-            asked = [one for one in asked if one.node == node]
-        for one in asked:
+            asked = [request for request in asked if request.node == node]
+        for request in asked:
             kind = "quiet logs" if quiet else "logs"
-            self._bridge.ask(kind, f"logs on {one.node}", partial(self._source.log, one))
+            self._bridge.ask(kind, f"logs on {request.node}", partial(self._source.log, request))
 
     def peers(self, snapshot: Snapshot, rank: Rank) -> None:
-        """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
+        """Read, once, descriptors of the ranks on other nodes that a rank's sockets lead to."""
         for node, pids in unread(snapshot, rank, peers(snapshot)).items():
-            told = f"who {rank.name} is connected to"
-            self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
+            label = f"who {rank.name} is connected to"
+            self._bridge.ask("peers", label, partial(self._source.descriptors, node, pids))
 
     def recorders(self, *, trigger: bool = False) -> None:
-        """Read the flight recorders of all ranks; with `trigger` who can is made to dump."""
+        """Read the flight recorders of all ranks; with `trigger` make ranks dump where possible."""
         job = self._state.job
         pids = job.pids() if job is not None else {}
         if not pids:
             self._tell("there is no rank to ask", "warn")
             return
-        told = "dumps of all flight recorders" if trigger else "flight recorders"
-        self.reading = Reading(told, len(pids), sum(map(len, pids.values())), trigger)
+        label = "dumps of all flight recorders" if trigger else "flight recorders"
+        self.reading = Reading(label, len(pids), sum(map(len, pids.values())), trigger)
         self._tell(self.reading.text, "info")
-        for node, some in pids.items():
-            request = partial(self._source.recorder, node, some, trigger=trigger)
-            self._bridge.ask("recorders", f"{told} on {node}", request, node)
+        for node, node_pids in pids.items():
+            request = partial(self._source.recorder, node, node_pids, trigger=trigger)
+            self._bridge.ask("recorders", f"{label} on {node}", request, node)
 
     def _take_recorders(self, answer: Answered) -> None:
-        """Count what has come, and say what came of all when the last node has answered."""
+        """Count an answer, and report the outcome when the last node has answered."""
         reading = self.reading
         if reading is None:
             return
@@ -113,34 +113,34 @@ class Requests:
 
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
-        told = f"strace of {rank.name}"
-        trace = Trace(rank_key(rank), told, rank.node, rank.process.pid, now)
+        label = f"strace of {rank.name}"
+        trace = Trace(rank_key(rank), label, rank.node, rank.process.pid, now)
         self._state.trace = trace
         self._bridge.ask(
             "strace",
-            told,
+            label,
             lambda: self._source.strace(trace.node, trace.pid, trace.seconds, self._bridge.traced),
         )
 
     def core_cost(self, rank: Rank) -> None:
         """Ask what a core of a rank would cost."""
-        told = f"what a core of {rank.name} costs"
-        self._tell(f"looking up {told}…", "info")
+        label = f"what a core of {rank.name} costs"
+        self._tell(f"looking up {label}…", "info")
         request = partial(take.cost, self._source, rank.node, rank.process.pid)
-        self._bridge.ask("core cost", told, request, rank_key(rank))
+        self._bridge.ask("core cost", label, request, rank_key(rank))
 
     def core(self, rank: Rank) -> None:
         """Take a core of a rank."""
-        told = f"core of {rank.name}"
-        self._tell(f"taking the {told}; it stands still meanwhile…", "info")
+        label = f"core of {rank.name}"
+        self._tell(f"taking the {label}; it stands still meanwhile…", "info")
         request = partial(take.take, self._source, rank.node, rank.process.pid)
-        self._bridge.ask("core", told, request, rank_key(rank))
+        self._bridge.ask("core", label, request, rank_key(rank))
 
     def holders(self, rank: Rank, fd: int) -> None:
-        """Find who else has a descriptor open; it is read when it has come."""
-        told = f"fd {fd} of {rank.name}"
+        """Find the processes that have a descriptor open, to be shown when the answer arrives."""
+        label = f"fd {fd} of {rank.name}"
         request = partial(self._source.holders, rank.node, rank.process.pid, fd)
-        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
+        self._bridge.ask("holders", label, request, f"{rank_key(rank)} {fd}")
 
     def stop_trace(self) -> None:
         """Stop the running trace."""
@@ -150,7 +150,7 @@ class Requests:
             self._tell("stopping the trace…", "info")
 
     def retry(self, nodes: Sequence[Node] | None = None) -> list[str]:
-        """Try nodes again, or all, that are lost, refused or unreachable; which ones."""
+        """Reconnect to lost, refused or unreachable nodes, or all such; return their names."""
         newest = self._state.newest
         if nodes is None:
             nodes = newest.snapshot.nodes if newest else ()
@@ -160,7 +160,7 @@ class Requests:
         return lost
 
     def answered(self, answer: Answered) -> None:
-        """Tell how a request ended."""
+        """Report how a request ended."""
         if answer.kind == "strace":
             self._end_trace(answer)
         if answer.kind == "recorders":
@@ -169,14 +169,16 @@ class Requests:
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
         if answer.error is not None and answer.kind not in ("quiet", "peers", "quiet logs"):
-            self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
+            self._tell(f"{answer.label}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))
         elif answer.kind == "core":
             taken: Taken = answer.result
-            self._tell(f"{answer.told}: {taken.outcome}", "good" if taken.running_again else "warn")
+            self._tell(
+                f"{answer.label}: {taken.outcome}", "good" if taken.running_again else "warn"
+            )
         elif answer.kind == "logs" or answer.kind == "descriptors":
-            self._tell(f"{answer.told}: read", "good")
+            self._tell(f"{answer.label}: read", "good")
 
     def _end_trace(self, answer: Answered) -> None:
         trace = self._state.trace
@@ -205,16 +207,16 @@ class Requests:
 
 @dataclass
 class Reading:
-    """Flight recorders that were asked for, node by node."""
+    """Flight recorders that were requested, node by node."""
 
-    told: str
+    label: str
     nodes: int
     ranks: int
     trigger: bool
     answered: int = 0
     read: int = 0
     refused: str = ""
-    """The first reason why one did not come."""
+    """The reason of the first failure."""
 
     def take(self, answer: Answered) -> None:
         """Count the answer of a node."""
@@ -222,11 +224,11 @@ class Reading:
         if answer.error is not None:
             self.refused = self.refused or _why(answer.error)
             return
-        for found in (answer.result or {}).values():
-            if found is not None and found.failure is None:
+        for recorder in (answer.result or {}).values():
+            if recorder is not None and recorder.failure is None:
                 self.read += 1
-            elif found is not None:
-                self.refused = self.refused or found.failure.text
+            elif recorder is not None:
+                self.refused = self.refused or recorder.failure.text
 
     @property
     def over(self) -> bool:
@@ -235,11 +237,13 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """How far it is, or what came of it."""
+        """The progress, or the outcome."""
         if not self.over:
-            way = "asking for" if self.trigger else "reading"
-            return f"{way} {self.told}: {self.answered} of {plural(self.nodes, 'node')} answered…"
-        end = f"{self.told}: {self.read} of {plural(self.ranks, 'rank')} read"
+            action = "asking for" if self.trigger else "reading"
+            return (
+                f"{action} {self.label}: {self.answered} of {plural(self.nodes, 'node')} answered…"
+            )
+        end = f"{self.label}: {self.read} of {plural(self.ranks, 'rank')} read"
         return f"{end}; {self.refused}" if self.refused else end
 
 
@@ -253,10 +257,10 @@ def _why(error: BaseException) -> str:
 
 
 def _sampled(answer: Answered) -> tuple[str, str]:
-    """What came of taking stacks, with the first reason why one did not."""
+    """Return the outcome of taking stacks, with the reason of the first failure, and its role."""
     results: Sequence[Any] = answer.result or ()
-    failures = [one.sample.failure for one in results if one.sample.failure is not None]
+    failures = [result.sample.failure for result in results if result.sample.failure is not None]
     if not failures:
-        return f"{answer.told}: {plural(len(results), 'stack')} taken", "good"
+        return f"{answer.label}: {plural(len(results), 'stack')} taken", "good"
     good = len(results) - len(failures)
-    return f"{answer.told}: {good} of {len(results)}; {failures[0].text}", "warn"
+    return f"{answer.label}: {good} of {len(results)}; {failures[0].text}", "warn"

@@ -1,4 +1,4 @@
-"""What the app shows right now, in one object that decides which actions are possible."""
+"""The state of the app in one object, which decides which actions are possible."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ class Situation:
     screen: str
     job: Job | None = None
     rank: Rank | None = None
-    """The rank that the cursor is on, or that the rank screen shows."""
+    """The rank under the cursor, or the one that the Rank screen shows."""
     node: Node | None = None
-    """The node that the cursor is on, or that the rank runs on."""
+    """The node under the cursor, or the node of the rank."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
-    """Of the rank's node."""
+    """Capabilities of the rank's node."""
     jobs: int = 0
     in_slurm: bool = False
-    """Whether Slurm can be asked for more of them."""
+    """Whether Slurm can be asked for more jobs."""
     readonly: bool = False
     live: bool = True
-    """False when what is shown is a recording."""
+    """False when a recording is shown."""
     files: bool = False
-    """Whether it is dump files, of no processes."""
+    """Whether dump files without processes are shown."""
     tracing: bool = False
     traced: bool = False
     """Whether there is a trace, running or done."""
     paused: bool = False
     earlier: bool = False
-    """Whether a picture before the shown one is kept."""
+    """Whether an earlier snapshot is kept."""
     later: bool = False
-    """Whether one after it is."""
+    """Whether a later snapshot is kept."""
     writing: bool = False
     """Whether a capture is being written."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """The key of every action that has one, to tell of it."""
+    """The key of every action that has one, for use in messages."""

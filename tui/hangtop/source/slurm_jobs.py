@@ -1,4 +1,4 @@
-"""This user's Slurm jobs in the app: listed beside those on the nodes, one of them to be opened."""
+"""This user's Slurm jobs in the app: listed beside the jobs on the nodes, to be opened."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KEY = "Slurm "
 
 
 class SlurmJobs:
-    """Jobs that the app can be opened on anew, and which was chosen."""
+    """Slurm jobs that the app can be reopened on, and the chosen job."""
 
     def __init__(self, shown: str | None, jobs: Sequence[ListedJob] = ()) -> None:
-        """``shown`` is the job that is looked at; ``jobs`` are to be chosen from at the start."""
+        """Create it; ``shown`` is the observed job, ``jobs`` the choice offered at the start."""
         self.jobs = tuple(jobs)
         self.chosen: str | None = None
-        self._shown = shown.partition(".")[0] if shown else None  # a step is of its job
+        self._shown = shown.partition(".")[0] if shown else None  # a step belongs to its job
 
     def ask(self) -> str:
         """Ask Slurm for the jobs; return why there is nothing to choose, ``""`` where there is."""
@@ -34,8 +34,8 @@ class SlurmJobs:
             return str(error)
         if self.jobs:
             return ""
-        other = "other " if self._shown else ""
-        return f"no {other}Slurm job of yours runs; {what_became()}".removesuffix("; ")
+        qualifier = "other " if self._shown else ""
+        return f"no {qualifier}Slurm job of yours runs; {what_became()}".removesuffix("; ")
 
     def items(self) -> list[Item]:
         """Return the jobs to choose from."""
@@ -45,7 +45,7 @@ class SlurmJobs:
         ]
 
     def take(self, key: str) -> bool:
-        """Note the job that an item stands for; return whether it is one of these."""
+        """Remember the job of an item; return whether it is one of these."""
         if not key.startswith(_KEY):
             return False
         self.chosen = key.removeprefix(_KEY)

@@ -1,4 +1,4 @@
-"""What the app needs from whatever feeds it: a live session, or a recording.
+"""The interface of a source of updates: a live session, or a recording.
 
 `hangtop_core.session.session.Session` fits `Source` as it is; tests and recordings bring their own.
 """
@@ -17,26 +17,25 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where updates come from, and who is asked when a key asks for more.
+    """A source of updates, which also handles requests.
 
-    No method blocks: each request answers with a future, and what it brings is in a later
-    update.
+    No method blocks: each request returns a future, and its data comes with a later update.
     """
 
     @property
     def latest(self) -> Update | None:
-        """The newest update, None before the first."""
+        """The newest update; None before the first."""
 
     @property
     def commands(self) -> Iterable[Any]:
-        """Records of what was run on nodes."""
+        """Return records of the commands that ran on nodes."""
 
     def subscribe(
         self, callback: Callable[[Any], None], /, *, unjudged: bool = ...
     ) -> Callable[[], None]:
-        """Call back with every update, on the source's own thread; returns how to stop.
+        """Call back with every update, on the source's own thread; return a function that stops it.
 
-        With `unjudged` also before anything is concluded from a snapshot, where that takes long.
+        With `unjudged` also call before a snapshot is diagnosed, where that takes long.
         """
 
     def sample(
@@ -48,7 +47,7 @@ class Source(Protocol):
         """Read open descriptors."""
 
     def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = ...) -> Future[Any]:
-        """Read flight recorders; with `trigger` ranks with a dump pipe are made to write first."""
+        """Read flight recorders; with `trigger` first make ranks with a dump pipe write theirs."""
 
     def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
         """Read what processes have printed."""
@@ -56,22 +55,22 @@ class Source(Protocol):
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:
-        """Trace system calls; lines come while it runs."""
+        """Trace system calls; lines arrive while it runs."""
 
     def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
-        """Find who else on a node has a descriptor open."""
+        """Find the other processes on a node that have a descriptor open."""
 
     def cancel_strace(self, node: str, pid: int) -> None:
-        """End a trace early; its result comes as usual."""
+        """End a trace early; its result arrives as usual."""
 
     def ask(self, node: str, ask: Ask, result: Callable[[Any], Any], /) -> Future[Any]:
-        """Make another request; ``result`` makes what the future gets of the answer's end."""
+        """Make another request; ``result`` converts an answer's end to the future's result."""
 
     def retry(self, node: str) -> Any:
-        """Connect to a lost node again now."""
+        """Reconnect to a lost node now."""
 
     def shell(self, node: str) -> Sequence[str] | None:
-        """The command for the user's own shell on a node; None where none is known."""
+        """Return the command for the user's own shell on a node; None where none is known."""
 
     def note_command(self, node: str, what: str) -> Callable[[str], None]:
-        """Log what the user runs on a node; call the result with how it ended."""
+        """Log a command of the user on a node; call the result with how it ended."""

@@ -1,4 +1,4 @@
-"""What the app holds between updates: the pictures, what is chosen, how things are shown."""
+"""The state of the app between updates: snapshots, selection, display settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TRACE_SECONDS = 10.0
 TraceForm = Literal["all", "network", "file", "waits", "lines"]
 TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "waits", "lines")
-"""How a trace is shown: calls folded, all or some of them, or its lines."""
+"""The forms of a trace: calls folded, all or some of them, or its lines."""
 
 
 @dataclass
@@ -43,48 +43,48 @@ class Trace:
     ended: str | None = None
     """How it ended and where it was saved; None while it runs."""
     calls: Calls = field(init=False)
-    """The same lines folded."""
+    """The same lines, folded to calls."""
     _drawn: list[Line] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.pid)
 
     def add(self, lines: Sequence[str]) -> None:
-        """Take lines as they come."""
+        """Append lines as they arrive."""
         self.lines.extend(lines)
-        for one in lines:
-            self.calls.add(one)
+        for text in lines:
+            self.calls.add(text)
 
     def drawn(self, names: Mapping[str, str]) -> list[Line]:
-        """The lines as they are drawn, each made once: there may be tens of thousands.
+        """Return the lines as they are drawn, each made once: there may be tens of thousands.
 
-        ``names`` says whose the other ends of sockets are, as `syscalls.in_place` takes it; in a
-        line stays what it was when that was first drawn.
+        ``names`` maps sockets to their other ends, as `syscalls.in_place` takes them; a line keeps
+        the names of the time when it was first drawn.
         """
         new = self.lines[len(self._drawn) :]
-        self._drawn += (line(in_place(one, names)) for one in new)
+        self._drawn += (line(in_place(text, names)) for text in new)
         return self._drawn
 
 
 @dataclass
 class State:
-    """Everything screens share. Only the app's own thread touches it."""
+    """The state that screens share; only the app's own thread may use it."""
 
     readonly: bool = False
     live: bool = True
     files: bool = False
-    """Whether dump files are looked at, and no processes."""
+    """Whether dump files are shown, without processes."""
     newest: Update | None = None
     shown: Update | None = None
     paused: bool = False
     history: History = field(default_factory=History)
     job_name: str | None = None
-    """Key, name or run id of the job to begin with, whenever it comes."""
+    """Key, name or run id of the job to show first, whenever it appears."""
     job_found: bool = False
-    """Whether that was there, or another was chosen."""
+    """Whether that job appeared, or another was chosen."""
     job_key: str | None = None
     last_job: Job | None = None
-    """The job that was shown last, whose processes it is known by when its key changes."""
+    """The job shown last; its processes identify it when its key changes."""
     rank_key: str | None = None
     node_name: str | None = None
     """The node under the cursor of Nodes."""
@@ -93,25 +93,25 @@ class State:
     cut: bool = True
     all_threads: bool = False
     interval: float = 0.0
-    """Seconds between two pictures at least; collection does not slow down."""
+    """Least seconds between two updates of the screen; collection does not slow down."""
     confirmed: set[str] = field(default_factory=set)
     trace: Trace | None = None
     taken: Header | None = None
-    """Of the capture that is looked at."""
+    """Header of the capture that is shown."""
     incomplete: bool = False
-    """Whether that could not be read to its end."""
+    """Whether the capture could not be read to its end."""
     writing: bool = False
     """Whether a capture is being written."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """As of `Situation`."""
+    """As in `Situation`."""
     in_slurm: bool = False
-    """As of `Situation`."""
+    """As in `Situation`."""
     unread: dict[str, str] = field(default_factory=dict)
     """Why descriptors could not be read, by rank key."""
     _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
-    """The chosen rank, as it was found in a picture for a choice."""
+    """Cache of the chosen rank: the update, the choice, and the rank in that update."""
     _number: int | None = None
-    """The rank number of the rank that was chosen last, where that is known."""
+    """The number of the rank that was chosen last, where that is known."""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -120,42 +120,42 @@ class State:
 
     @property
     def job(self) -> Job | None:
-        """The chosen job; when it is gone, the first there is."""
+        """The chosen job; when it has ended, the first job."""
         if self.snapshot is None:
             return None
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
 
     @property
     def judged(self) -> bool:
-        """Whether anything was concluded yet of what is shown."""
+        """Whether the shown snapshot has a diagnosis yet."""
         return self.shown is not None and bool(self.shown.diagnoses)
 
     @property
     def pause(self) -> float:
-        """Seconds after which another picture is to come at the latest."""
+        """Seconds after which the next snapshot should arrive at the latest."""
         return max(self.shown.pause_s if self.shown is not None else 1.0, self.interval)
 
     def note(self, update: Update) -> None:
-        """Keep a picture as the newest one."""
+        """Keep an update as the newest one."""
         self.newest = update
         self.history.add(update)
 
     def step(self, count: int) -> bool:
-        """Show an earlier or later kept picture and hold it; live again past the newest.
+        """Show an earlier or later kept snapshot, paused; follow live again past the newest.
 
-        False when there is none.
+        Return False when there is none.
         """
         if self.shown is None:
             return False
-        found = self.history.near(self.shown, count)
-        if found is None and (count < 0 or not self.live):
+        update = self.history.near(self.shown, count)
+        if update is None and (count < 0 or not self.live):
             return False
-        self.paused = found is not None and self.live
-        self.take(found or self.newest)
+        self.paused = update is not None and self.live
+        self.take(update or self.newest)
         return True
 
     def step_to_end(self, count: int) -> bool:
-        """Show the oldest picture (negative) or the newest; False when there is none."""
+        """Show the oldest (negative) or newest snapshot; return False when there is none."""
         pictures = self.history.pictures
         if not pictures:
             return False
@@ -165,14 +165,14 @@ class State:
         return True
 
     def take(self, update: Update | None) -> None:
-        """Show another picture."""
+        """Show another update."""
         self.shown = update
         self.settle_on_job()
 
     def settle_on_job(self) -> None:
-        """Stay with the job that is shown, whatever else starts; its key may become another.
+        """Stay with the shown job, whatever else starts, even if its key changes.
 
-        Of several the worst is shown, once it is known which that is.
+        Of several jobs the worst is shown, once it is known which one that is.
         """
         if self.shown is None or not self.shown.snapshot.jobs:
             return
@@ -184,16 +184,18 @@ class State:
             job = snapshot.job(self.job_key)
         if job is None and self.last_job is not None:
             members = pids_of(self.last_job)
-            job = next((one for one in snapshot.jobs if members & pids_of(one)), None)
+            job = next(
+                (candidate for candidate in snapshot.jobs if members & pids_of(candidate)), None
+            )
         if job is None:
             job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
         self.job_key, self.last_job = job.key, job
 
     def _job_asked_for(self, snapshot: Snapshot) -> Job | None:
-        """The worst of those that go by the name that was asked for, when one comes."""
+        """Return the worst job with the requested name, key or run id, once there is one."""
         if self.job_name is None or self.job_found or self.shown is None:
             return None
-        named = [one for one in snapshot.jobs if answers_to(one, self.job_name)]
+        named = [candidate for candidate in snapshot.jobs if answers_to(candidate, self.job_name)]
         self.job_found = bool(named)
         if named and self.job_key is not None:
             self.rank_key, self.marks = None, frozenset()
@@ -208,23 +210,23 @@ class State:
 
     @property
     def rank(self) -> Rank | None:
-        """The chosen rank; when none was chosen, the best verdict's culprit, else the first."""
-        # Each key asks some times, and there may be thousands of ranks to look through.
-        chosen, known = (self.job_key, self.rank_key), self._found
-        if known is None or known[0] is not self.shown or known[1] != chosen:
-            known = self._found = (self.shown, chosen, self._find())
-        return known[2]
+        """The chosen rank; without a choice, the best verdict's culprit, else the first."""
+        # Each key asks several times, and there may be thousands of ranks to search.
+        chosen, cached = (self.job_key, self.rank_key), self._found
+        if cached is None or cached[0] is not self.shown or cached[1] != chosen:
+            cached = self._found = (self.shown, chosen, self._find())
+        return cached[2]
 
     def choose(self, rank: Rank, key: str) -> None:
-        """Make this the rank that actions work on."""
+        """Make this the rank that actions apply to."""
         self.rank_key, self._number = key, rank.rank
 
     def _find(self) -> Rank | None:
         job = self.job
-        found = find_rank(job, self.rank_key, self._number)
-        if found is not None or job is None:
-            self._number = None if found is None else found.rank
-            return found
+        chosen = find_rank(job, self.rank_key, self._number)
+        if chosen is not None or job is None:
+            self._number = None if chosen is None else chosen.rank
+            return chosen
         verdicts = self.diagnosis.verdicts if self.diagnosis else ()
         blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}
         for rank in job.members:
@@ -233,7 +235,7 @@ class State:
         return job.ranks[0] if job.ranks else None
 
     def node_on(self, screen: str) -> Node | None:
-        """The node that is meant: on Nodes and GPUs the chosen one, else the chosen rank's."""
+        """Return the current node: on Nodes and GPUs the chosen one, else the chosen rank's."""
         if self.snapshot is None:
             return None
         if screen == "nodes" or (screen == "gpus" and self.node_name is not None):
@@ -249,7 +251,7 @@ class State:
         return self.trace is not None and self.trace.ended is None
 
     def targets(self) -> Sequence[Rank]:
-        """The marked ranks, or the chosen one."""
+        """Return the marked ranks, or the chosen one."""
         job = self.job
         if job is None:
             return ()
@@ -259,7 +261,7 @@ class State:
         return marked or ([self.rank] if self.rank else [])
 
     def situation(self, screen: str) -> Situation:
-        """What decides which actions are possible."""
+        """Return the facts that decide which actions are possible."""
         snapshot, rank = self.snapshot, self.rank
         node = self.node_on(screen)
         runs_on = node_of(snapshot, rank.node) if snapshot and rank else None

@@ -1,9 +1,9 @@
-"""Copying out of a terminal program, in the ways that work where people really sit.
+"""Copying from a terminal program to the user's clipboard.
 
-OSC 52 does not pass a tmux with default settings, while `tmux load-buffer -w -` does; outside
-tmux OSC 52 reaches the user's own terminal even over ssh, if that allows it. GNU screen passes on
-what is wrapped for it, in pieces. Nobody can tell whether it arrived, so the text is always written
-to a file as well, and the file is named.
+OSC 52 does not pass a tmux with default settings, while `tmux load-buffer -w -` does; outside tmux
+OSC 52 reaches the user's own terminal even over ssh, if that allows it. GNU screen passes on
+escapes that are wrapped for it, in pieces. Arrival cannot be verified, so the text is always
+written to a file as well, and the file is named.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 OSC52_LIMIT = 56_000
-"""Bytes before base64; xterm and tmux drop longer ones (74,994 bytes after it)."""
+"""Limit in bytes before base64; xterm and tmux drop longer strings (74,994 bytes after base64)."""
 
 SCREEN_PIECE = 200
-"""Bytes of a string that GNU screen passes on; older ones drop those of 256 and more (MAXSTR)."""
+"""Bytes of a string that GNU screen passes on; older versions drop 256 and more (MAXSTR)."""
 
 TMUX_TIMEOUT_S = 2.0
 
@@ -38,12 +38,12 @@ def copy(
     environ: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> str:
-    """Copy `text` and say where it went. Blocks for at most `TMUX_TIMEOUT_S`.
+    """Copy `text` and return a description of where it went; blocks for `TMUX_TIMEOUT_S` at most.
 
     `write` writes to the terminal.
     """
     places: list[str] = []
-    text = text.encode(errors="backslashreplace").decode()  # of names that are no UTF-8
+    text = text.encode(errors="backslashreplace").decode()  # names may not be valid UTF-8
     if environ.get("TMUX"):
         places.append(_tmux(text))
     elif len(text.encode()) <= OSC52_LIMIT:
@@ -64,7 +64,7 @@ def _osc52(text: str) -> str:
 
 
 def _through_screen(escape: str) -> str:
-    """As device control strings, whose content GNU screen hands on as it is."""
+    """Wrap an escape in device control strings, whose content GNU screen passes on unchanged."""
     pieces = (escape[start : start + SCREEN_PIECE] for start in range(0, len(escape), SCREEN_PIECE))
     return "".join(f"\x1bP{piece}\x1b\\" for piece in pieces)
 
@@ -85,9 +85,9 @@ def _tmux(text: str) -> str:
 
 
 def _write(text: str, folder: Path) -> Path:
-    """Only the user may read it: stacks and paths are nobody else's business.
+    """Write a text to a file that only the user may read, as stacks and paths are private.
 
-    And nobody else may say what is written to: the directory is one that the cache could be in.
+    No other user may choose the target: the directory is one that is fit to be a cache directory.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = os.path.realpath(folder.parent)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """One column: how a cell is made, how wide it may be, and when it has to go."""
+    """A column: how to make a cell, how wide it may be, and when it is dropped."""
 
     key: str
     title: str
@@ -25,25 +25,25 @@ class Column(Generic[T]):
     maximum: int = 24
     align: str = "left"
     keep_end: bool = False
-    """Cut long values at their beginning, as for paths."""
+    """Whether long values are cut at their beginning, as for paths."""
     flex: bool = False
-    """Takes its share of the room that is left."""
+    """Whether the column takes a share of the remaining width."""
     optional: bool = False
-    """Left out while nothing stands in it."""
+    """Whether the column is left out while all its cells are empty."""
     drop: int = 0
-    """Columns with the highest number go first when there is no room; 0 never goes."""
+    """Drop priority: columns with the highest number go first in narrow panes; 0 never goes."""
 
 
 @dataclass
 class Order:
-    """How rows are sorted; with no column in the order they came in."""
+    """The sort order of rows; without a column they stay in the given order."""
 
     column: str | None = None
     inverted: bool = False
 
 
 class Drawn:
-    """The cells of a row in view, how wide they are, and the line that was made of them last."""
+    """The cells of a visible row, their widths, and the line last made of them."""
 
     def __init__(self, row: Sequence[Line]) -> None:
         self.cells = row
@@ -57,7 +57,10 @@ class Drawn:
         numbers: Mapping[str, int],
         width: int,
     ) -> Line:
-        """The row behind ``start``, in columns of these widths; ``numbers`` tells their cells."""
+        """Return the row behind ``start``, in columns of these widths.
+
+        ``numbers`` maps column keys to indices in the cells.
+        """
         asked = start, layout, width
         if self._made is None or self._made[0] != asked:
             spans = list(start)

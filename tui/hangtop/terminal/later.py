@@ -1,4 +1,4 @@
-"""Calculations that may take longer than a key may wait: made on a thread, the newest one kept."""
+"""Calculations that may take longer than a key may wait: run on a thread, newest result kept."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ log = logging.getLogger(__name__)
 
 
 class Later(Generic[T]):
-    """The result of the newest calculation that has ended, and at most one that runs.
+    """The result of the newest finished calculation; at most one runs at a time.
 
-    All methods belong to the app's own thread, but for the calculation itself.
+    Call all methods on the app's own thread; only the calculation itself runs on another.
     """
 
     def __init__(self, ended: Callable[[], Any]) -> None:
-        """`ended` is called on the thread of a calculation that has come to its end."""
+        """Create it; `ended` is called on the calculation's thread when a calculation has ended."""
         self._ended = ended
         self._running = False
         self._made: tuple[Any, T | None, str] | None = None
-        """What it was made for, the result, and what went wrong instead."""
+        """The key of the last calculation, its result, and the error instead of a result."""
 
     def get(self, key: Any, work: Callable[[], T], quick: Callable[[], bool]) -> T | None:
-        """The result for `key`, or None while it is being made.
+        """Return the result for `key`, or None while it is being calculated.
 
         Args:
-            key: what the result depends on; equal keys have equal results. It is kept, and with
-                it whatever it holds.
-            work: makes the result. Only looks at what never changes.
-            quick: tells whether it is over so soon that it can be waited for.
+            key: what the result depends on; equal keys have equal results. The key is kept, and
+                with it everything it refers to.
+            work: calculates the result from immutable data only.
+            quick: returns whether the work is short enough to wait for.
         """
         if self._made is not None and self._made[0] == key:
             return self._made[1]
@@ -47,17 +47,17 @@ class Later(Generic[T]):
 
     @property
     def running(self) -> bool:
-        """Whether something is being calculated."""
+        """Whether a calculation is running."""
         return self._running
 
     @property
     def newest(self) -> T | None:
-        """The newest result there is, whatever it was made for."""
+        """The newest result available, whatever its key."""
         return self._made[1] if self._made is not None else None
 
     @property
     def wrong(self) -> str:
-        """Why the newest calculation gave no result; empty when it did."""
+        """The reason why the newest calculation failed; empty when it succeeded."""
         return self._made[2] if self._made is not None else ""
 
     def _apart(self, key: Any, work: Callable[[], T]) -> None:
@@ -68,6 +68,6 @@ class Later(Generic[T]):
     def _run(self, key: Any, work: Callable[[], T]) -> None:
         try:
             self._made = (key, work(), "")
-        except Exception as error:  # the page says so; the others are not touched
+        except Exception as error:  # the page shows it; other pages are not affected
             log.exception("a calculation for a page failed")
             self._made = (key, None, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The app's event loop, which goes before the threads that take in what nodes say."""
+"""The app's event loop, which has priority over the threads that process node messages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells others when nothing is to be done."""
+    """A selector that reports to `SCREENS` when the loop is busy and when it is idle."""
 
     def __init__(self) -> None:
         super().__init__()
         SCREENS.begin()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        found = super().select(0)
-        if found or (timeout is not None and timeout <= 0):
-            return found
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
         SCREENS.end()
         try:
             return super().select(timeout)

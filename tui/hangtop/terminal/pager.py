@@ -25,18 +25,20 @@ PLUS_LINE |= {"editor", "sensible-editor"}
 COLON_LINE = frozenset({"hx", "helix", "subl", "zed", "mcedit"})
 """Editors that take `FILE:LINE`."""
 GOTO = frozenset({"code", "code-insiders", "codium", "cursor"})
-"""Editors that do so after `--goto`."""
+"""Editors that take `FILE:LINE` after `--goto`."""
 
 NO_SHELL = frozenset({126, 127, 255})
-"""Not started, not found, and ssh's own errors; any other is what the last command ended with."""
+"""Exit statuses for "not started", "not found" and ssh's own errors; any other status is that of
+the last command in the shell.
+"""
 
 
 def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Show a text in the pager; why not, when it could not be started."""
+    """Show a text in the pager; return the reason if it could not be started."""
     try:
         command = _program(environ, ("PAGER",), "less -S")
-        # The pager takes the file for what the locale says; what that lacks is shown as `?`.
-        # It has no name, so that nothing is left of it, whoever is killed.
+        # The pager decodes the file by the locale; characters the locale does not have are shown as
+        # `?`. The file has no name, so that no process killed at any time leaves it behind.
         with tempfile.TemporaryFile("w", errors="replace") as file:
             file.write(text + "\n")
             file.flush()
@@ -48,7 +50,7 @@ def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Open a file at a line in the editor; why not, when it could not be started."""
+    """Open a file at a line in the editor; return the reason if it could not be started."""
     path = os.path.abspath(path)  # a relative one may look like an option: `-c...`, `+!...`
     if not os.path.isfile(path):
         return f"{path} is not on this machine"
@@ -60,7 +62,7 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
 
 
 def _at(command: Sequence[str], path: str, line: int) -> list[str]:
-    """Words that open a file at a line; of an editor that is not known only the file."""
+    """Return the words that open a file at a line; for an unknown editor only the file."""
     editor = os.path.basename(command[0]).partition(".")[0]  # Debian's: vim.tiny, vim.basic
     if editor in PLUS_LINE:
         return [f"+{line}", path]
@@ -71,12 +73,12 @@ def _at(command: Sequence[str], path: str, line: int) -> list[str]:
 
 
 def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> list[str]:
-    """The words of the first of these variables that is set, else of the usual program.
+    """Return the words of the first variable in `names` that is set, else of the usual program.
 
     Raises:
-        ValueError: when a shell could not read it either.
+        ValueError: a shell could not parse the value.
     """
-    name = next((one for one in names if environ.get(one, "").strip()), "")
+    name = next((variable for variable in names if environ.get(variable, "").strip()), "")
     try:
         return shlex.split(environ[name] if name else usual)
     except ValueError as error:
@@ -86,12 +88,12 @@ def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> li
 def prompt(
     command: Sequence[str], shown: str, where: str, outcome: Callable[[int], Sequence[str]]
 ) -> str | None:
-    """Run a prompt after saying which; in one line why there was none, if so.
+    """Announce a prompt and run it; return the reason in one line if it could not be opened.
 
-    ``shown`` is the command for people, and ``outcome`` says for them what its exit status means.
+    ``shown`` is the command as people read it, and ``outcome`` explains its exit status.
     """
-    told = f"hangtop: {where}, leaving it comes back: {shown}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    notice = f"hangtop: {where}, leaving it comes back: {shown}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         lines = outcome(status(dying_with_us(command)))
     except OSError as error:
@@ -102,9 +104,9 @@ def prompt(
 
 
 def report(command: Sequence[str], where: str) -> str | None:
-    """Run a program whose output is to be read before the screens come back; why not, if so."""
-    told = f"hangtop: {where}, Ctrl-C ends it: {spelt_or_why(command)}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    """Run a program and wait for Enter before the screens return; return the reason if it fails."""
+    notice = f"hangtop: {where}, Ctrl-C ends it: {spelt_or_why(command)}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         wrong = None
         status(dying_with_us(command))
@@ -115,9 +117,9 @@ def report(command: Sequence[str], where: str) -> str | None:
 
 
 def shell(command: Sequence[str], where: str) -> str | None:
-    """Run a shell after saying which; why it could not be had, if so."""
-    told = f"hangtop: {where}, leaving it comes back: {spelt_or_why(command)}"
-    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    """Announce a shell and run it; return the reason if it could not be started."""
+    notice = f"hangtop: {where}, leaving it comes back: {spelt_or_why(command)}"
+    print(f"\n{notice}", file=sys.__stderr__, flush=True)
     try:
         code = status(command)
         wrong = f"{command[0]} ended with status {code}" if code in NO_SHELL else None
@@ -128,15 +130,15 @@ def shell(command: Sequence[str], where: str) -> str | None:
     return wrong
 
 
-def _wait_for_enter(said: str) -> None:
-    """Show why something did not work: it would be gone with the next picture."""
-    print(f"hangtop: {said}\nEnter goes on ", end="", flush=True, file=sys.__stderr__)
+def _wait_for_enter(message: str) -> None:
+    """Show a message until Enter is pressed: the next screen update would erase it."""
+    print(f"hangtop: {message}\nEnter goes on ", end="", flush=True, file=sys.__stderr__)
     with contextlib.suppress(EOFError, OSError):
         sys.stdin.readline()
 
 
 def _run(command: Sequence[str], *descriptors: int) -> str | None:
-    """Run a program; why it could not be started, if so."""
+    """Run a program; return the reason if it could not be started."""
     try:
         status(command, *descriptors)
     except OSError as error:
@@ -152,7 +154,7 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
 
 def status(command: Sequence[str], *descriptors: int) -> int:
     """Run a program to its end, with these descriptors open, and return its exit status."""
-    # Ctrl-C is for the program. With a handler, not ignored: that would be passed on to it.
+    # Ctrl-C is for the program. A handler rather than SIG_IGN, which the program would inherit.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         return subprocess.run(command, pass_fds=descriptors, check=False).returncode

@@ -1,7 +1,7 @@
-"""A bound on what may take for ever, as a pattern can that somebody has typed: `(a+)+$`.
+"""A time limit for operations that may never end, as a pattern that a user typed: `(a+)+$`.
 
-Nothing else ends a match that has begun: threads wait for the interpreter meanwhile, and so would
-the screen. Python looks for signals while it matches (Modules/_sre), so one of a timer does.
+Nothing else ends a match once it has begun: other threads wait for the interpreter, and the screen
+with them. Python checks for signals while it matches (Modules/_sre), so a timer's signal ends it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """End what is done meanwhile; on the main thread only.
+    """Interrupt the body after this many seconds; on the main thread only.
 
-    What counts is processor time that the whole process spends in user mode, other threads too.
+    The limit counts the processor time that the whole process, with all threads, spends in user
+    mode.
 
     Raises:
-        TimeoutError: it was ended.
+        TimeoutError: the limit was exceeded.
     """
 
     def late(*_: object) -> NoReturn:

@@ -1,8 +1,8 @@
-"""Styled text as plain data: what views produce and what widgets paint.
+"""Styled text as plain data: what views produce and widgets paint.
 
-A `Line` is a tuple of `Span`s, each a piece of text with the name of a role; the theme gives
-roles their looks. There is no markup language, so nothing a node sends can become one, and
-`line` sanitises every piece that is not printable before it can reach a terminal.
+A `Line` is a tuple of `Span`s, each a piece of text with the name of a role; the theme maps roles
+to styles. There is no markup language, so text from a node cannot become markup, and `line`
+sanitises every unprintable piece before it can reach a terminal.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 TOGETHER = "\u00a0"
-"""A blank at which no line is broken; what `wrap` gives has a plain one for it."""
+"""A blank at which no line is broken; `wrap` turns it into a plain blank."""
 MAX_PLACES = 8
-"""Places of a screen at which a text is looked for that stands there but for its blanks."""
+"""Largest number of starting places at which `holds` looks for a text on the screen."""
 _WORD = re.compile(r"[^ ]+ *| +")
 
 
@@ -35,14 +35,14 @@ class Span(NamedTuple):
 
 Line = tuple[Span, ...]
 Part = str | tuple[str, str] | Line
-"""What `line` takes: bare text, text with a role, or a finished line."""
+"""A part of a `line`: bare text, text with a role, or a finished line."""
 
 EMPTY: Line = ()
 Word = TypeVar("Word", bound=str)
 
 
 def line(*parts: Part) -> Line:
-    """Join parts into one line; unprintable characters become visible or go away."""
+    """Join parts into one line; unprintable characters become visible or are removed."""
     spans: list[Span] = []
     for part in parts:
         if isinstance(part, str):
@@ -56,16 +56,16 @@ def line(*parts: Part) -> Line:
     return tuple(spans)
 
 
-def counted(found: Iterable[Word], role: Callable[[Word], str]) -> Line:
-    """`6 spins  1 idle`: how many there are of each, the most first, each in its role."""
+def counted(words: Iterable[Word], role: Callable[[Word], str]) -> Line:
+    """Return `6 spins 1 idle`: the number of each word, most frequent first, each in its role."""
     parts: list[Part] = []
-    for one, count in Counter(found).most_common():
-        parts += [("  ", ""), (f"{count} {one}", role(one))]
+    for word, count in Counter(words).most_common():
+        parts += [("  ", ""), (f"{count} {word}", role(word))]
     return line(*parts[1:])
 
 
 def unbroken(text: str, role: str = "") -> Line:
-    """Text of our own that stays on one line."""
+    """Return a line of trusted text that is never broken."""
     return (Span(text.replace(" ", TOGETHER), role),)
 
 
@@ -74,31 +74,31 @@ def _printable(text: str) -> str:
         return text
     before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
     text = f"{' ' * before}{clean(text)}{' ' * after}"  # they set it apart from its neighbours
-    # What Unicode has not assigned is of unknown width: no terminal and we need agree on it.
+    # blanks that separate it from others
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def plain(spans: Line) -> str:
-    """The text of a line without roles and without trailing blanks."""
+    """Return the text of a line without roles and without trailing blanks."""
     return "".join(span.text for span in spans).rstrip().replace(TOGETHER, " ")
 
 
 def plain_lines(lines: Iterable[Line]) -> str:
-    """Several lines as one text, for copying, pagers and tests."""
+    """Join several lines into one text, for copying, pagers and tests."""
     return "\n".join(plain(item) for item in lines)
 
 
 def twin(spans: Line, *, flat: bool) -> Line:
-    """The line that is drawn: with ``flat`` each character as its ASCII twin."""
+    """Return the line as it is drawn: with ``flat`` every character in ASCII."""
     if not flat:
         return spans
     return tuple(Span(asciify(span.text), span.role) for span in spans)
 
 
 def holds(shown: Sequence[str], text: str) -> bool:
-    """Whether lines of a screen show every character of a text, in its order.
+    """Return whether lines of a screen show every character of a text, in order.
 
-    A line may be broken anywhere for want of width, and columns stand farther apart; where the text
+    A line may be broken anywhere where it is too wide, and columns are spaced wider; where the text
     has a line break, the screen has one.
     """
     screen, wanted = "\n".join(shown), "".join(text.split())
@@ -106,7 +106,9 @@ def holds(shown: Sequence[str], text: str) -> bool:
     if not wanted or wanted not in bare:
         return not wanted
     places = [at for at, char in enumerate(screen) if not char.isspace()]
-    lines = [r"\s+".join(map(_breakable, one.split())) for one in text.strip().split("\n")]
+    lines = [
+        r"\s+".join(map(_breakable, paragraph.split())) for paragraph in text.strip().split("\n")
+    ]
     pattern, at = re.compile(r"[ \xa0]*\n\s*".join(lines)), -1
     for _ in range(MAX_PLACES):
         at = bare.find(wanted, at + 1)
@@ -118,12 +120,12 @@ def holds(shown: Sequence[str], text: str) -> bool:
 
 
 def _breakable(word: str) -> str:
-    """A pattern for a word that may stand on several lines."""
+    """Return a pattern for a word that may be broken over several lines."""
     return r"(?: *\n *)?".join(map(re.escape, word))
 
 
 def cells(spans: Line) -> int:
-    """How many terminal cells a line takes."""
+    """Return the width of a line in terminal cells."""
     return sum([_width(span.text) for span in spans])
 
 
@@ -132,7 +134,7 @@ def _width(text: str) -> int:
 
 
 def crop(spans: Line, width: int, *, keep_end: bool = False) -> Line:
-    """At most `width` cells of a line; what was cut is marked with an ellipsis.
+    """Crop a line to at most `width` cells; an ellipsis marks the cut.
 
     With `keep_end` the beginning is cut instead: the end of a path says more than its root.
     """
@@ -171,7 +173,7 @@ def _tail(spans: Line, width: int) -> Line:
 
 
 def fit(spans: Line, width: int, *, align: str = "left", keep_end: bool = False) -> Line:
-    """A line of exactly `width` cells, cropped or padded."""
+    """Crop or pad a line to exactly `width` cells."""
     if width <= 0:
         return EMPTY
     size = cells(spans)
@@ -185,17 +187,17 @@ def fit(spans: Line, width: int, *, align: str = "left", keep_end: bool = False)
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """Left and right text on one line; the right one stays whole as long as it can."""
+    """Put left and right text on one line; the right one stays whole as long as possible."""
     right = crop(right, width)
     gap = 2 if left and right else 0
-    room = width - cells(right) - gap
-    if room <= 0:
+    left_width = width - cells(right) - gap
+    if left_width <= 0:
         return fit(right, width)
-    return (*fit(left, room), *((Span(" " * gap),) if gap else ()), *right)
+    return (*fit(left, left_width), *((Span(" " * gap),) if gap else ()), *right)
 
 
 def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
-    """Break a line at blanks into lines of at most `width` cells; later ones are indented."""
+    """Break a line at blanks into lines of at most `width` cells, indented from the second on."""
     width = max(width, 8)
     indent = min(indent, width // 2)
     if cells(spans) <= width:
@@ -221,14 +223,14 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
 
 
 def _apart(spans: Line) -> Line:
-    """A line that is broken as it will be: with plain blanks only."""
+    """Return a line with plain blanks only, once it has been broken."""
     if not any(TOGETHER in span.text for span in spans):
         return spans
     return tuple(Span(span.text.replace(TOGETHER, " "), span.role) for span in spans)
 
 
 def _without_tail(spans: Line) -> Line:
-    """A line without the blanks at its end, which no one sees but which take room."""
+    """Return a line without its trailing blanks, which are invisible but take up width."""
     kept = list(spans)
     while kept:
         text = kept[-1].text.rstrip(" ")
@@ -240,23 +242,23 @@ def _without_tail(spans: Line) -> Line:
 
 
 def _words(spans: Line) -> Iterable[Span]:
-    """Each word with the blanks that follow it."""
+    """Yield each word with the blanks that follow it."""
     for span in spans:
         for word in _WORD.findall(span.text):
             yield Span(word, span.role)
 
 
 def _pieces(word: Span, first: int, width: int) -> Iterable[Span]:
-    """A word that is wider than the line in parts: the first one takes what room there is."""
+    """Yield a word that is wider than the line in parts; the first part fills the current line."""
     text = word.text
-    room = max(first, 1)
-    while cell_len(text.rstrip(" ")) > room:
-        cut = min(len(text), room)
-        while cut > 1 and cell_len(text[:cut]) > room:
+    available = max(first, 1)
+    while cell_len(text.rstrip(" ")) > available:
+        cut = min(len(text), available)
+        while cut > 1 and cell_len(text[:cut]) > available:
             cut -= 1
         yield Span(text[:cut], word.role)
         text = text[cut:]
-        room = max(width, 1)
+        available = max(width, 1)
     yield Span(text, word.role)
 
 
@@ -266,14 +268,14 @@ def wrap_all(lines: Sequence[Line], width: int, indent: int = 0) -> list[Line]:
 
 
 def labelled(label: str, value: Part, size: int = 8) -> Line:
-    """A dim label in a column of `size` cells, then its value."""
+    """Return a line of a dim label in a column of `size` cells, then its value."""
     return line((f"{label:<{size}} ", "label"), value)
 
 
 def second_in_view(lines: list[Line], width: int, rows: int) -> list[Line]:
-    """Cut the first of some lines, if it must be, so that the second begins within some rows."""
-    first, room = wrap(lines[0], width), max(rows - 1, 1)
-    if len(lines) < 2 or len(first) <= room:
+    """Shorten the first line, where needed, so that the second one begins within `rows` rows."""
+    first, available = wrap(lines[0], width), max(rows - 1, 1)
+    if len(lines) < 2 or len(first) <= available:
         return lines
-    last = (*_head(first[room - 1], width - 2), Span(f" {ELLIPSIS}", first[0][-1].role))
-    return [*first[: room - 1], last, *lines[1:]]
+    last = (*_head(first[available - 1], width - 2), Span(f" {ELLIPSIS}", first[0][-1].role))
+    return [*first[: available - 1], last, *lines[1:]]

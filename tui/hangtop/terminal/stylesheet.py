@@ -1,4 +1,4 @@
-"""The style sheet of the app, parsed once."""
+"""The style sheet of the app, parsed only once."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from textual.css.stylesheet import Stylesheet
 
 
 class KeptStylesheet(Stylesheet):
-    """Parses what is new in it, where Textual's own (8.2) parses all of it again.
+    """A style sheet that parses only new rules, where Textual's own (8.2) parses all rules again.
 
-    It does so three times when a page is opened for the first time, and three times at the start,
-    which took half of the time to open a page. What a rule comes to depends on its text and on the
-    variables of the theme alone.
+    Textual does so three times when a page is opened for the first time, and three times at the
+    start, which took half of the time to open a page. The result of parsing a rule depends only on
+    its text and on the variables of the theme.
     """
 
     def set_variables(self, variables: dict[str, str]) -> None:
-        """Take the variables of a theme; if they are others, nothing parsed so far holds."""
+        """Set the variables of a theme; if they changed, discard everything parsed so far."""
         if variables != self._variables:
             super().set_variables(variables)
 
     def reparse(self) -> None:
-        """Parse what was not parsed with these variables."""
+        """Parse the rules that were not yet parsed with these variables."""
         self.parse()

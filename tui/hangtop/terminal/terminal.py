@@ -1,4 +1,4 @@
-"""The terminal that the app draws on, where Textual's own way with it leaves something behind."""
+"""The terminal driver: Textual's own, minus what it leaves behind when the app ends or stops."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ CLEAR = "\x1b[2J\x1b[H"
 
 
 class Terminal(LinuxDriver):
-    """Leaves no picture behind, and takes what started hangtop along to the background."""
+    """Textual's Linux driver, which also clears the screen on exit and stops the process group."""
 
     def stop_application_mode(self) -> None:
-        """Clear the screen, then leave it.
+        """Clear the screen, then leave application mode.
 
-        GNU screen (without `altscreen on`), Linux's console and a vt100 have no second screen that
-        could go away with its picture: the prompt would stand in the midst of it.
+        GNU screen (without `altscreen on`), Linux's console and a vt100 have no alternate screen:
+        without clearing, the prompt would appear in the middle of the app's last screen.
         """
         self.write(CLEAR)
         super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
-        """Stop the whole process group: a shell sees only what it has started itself.
+        """Stop the whole process group: a shell only notices when its own child stops.
 
-        That may be `make`, `sudo` or a script that waits for hangtop, and goes on waiting. Where no
-        shell would notice, nothing stops, as the kernel has it for orphaned process groups.
+        That child may be `make`, `sudo` or a script that waits for hangtop. Where no shell would
+        notice, nothing stops, as the kernel does for orphaned process groups.
         """
         if not has_shell():
             return
@@ -38,15 +38,15 @@ class Terminal(LinuxDriver):
 
 
 def has_shell() -> bool:
-    """Whether a shell would notice that this process stops, and could bring it back by `fg`.
+    """Return whether a shell would notice that this process stops, and could resume it with `fg`.
 
-    Nobody does where `ssh -t`, tmux, a container or srun has started hangtop without one: there the
-    first ancestor outside of its process group belongs to another session, or cannot be seen.
+    There is none where `ssh -t`, tmux, a container or srun started hangtop directly: the first
+    ancestor outside its process group then belongs to another session, or is hidden.
     """
-    import psutil  # no first screen waits for it
+    import psutil  # imported late to keep the start fast
 
     group, session = os.getpgrp(), os.getsid(0)
-    # With hidepid other users' processes are hidden; one's own shell is not.
+    # With hidepid, processes of other users are hidden; the user's own shell is not.
     with contextlib.suppress(psutil.Error, OSError):
         for parent in psutil.Process().parents():
             if os.getpgid(parent.pid) != group:

@@ -1,9 +1,9 @@
-"""Looks: what a role is drawn with, and which glyphs a terminal without Unicode gets.
+"""The theme: the style of each role, and the glyphs for terminals without Unicode.
 
-Designed in the sixteen colours every terminal has, on the terminal's own background, so that
-it reads the same over ssh, in tmux and on light and dark themes. Nothing depends on colour
-alone: states have a glyph or a word as well, the focused pane a heavier frame, the cursor a
-mark and reverse video.
+Uses the sixteen colours that every terminal has, on the terminal's own background, so that it reads
+the same over ssh, in tmux and on light and dark themes. Nothing depends on colour alone: states
+have a glyph or a word as well, the focused pane a heavier frame, the cursor a mark and reverse
+video.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROLES: dict[str, Style] = {
     "victim": Style(dim=True),
     "code": Style(color="cyan"),
     "link": Style(color="cyan", underline=True),
-    "cursor": Style(reverse=True, dim=False),  # dim on a bright ground cannot be read
+    "cursor": Style(reverse=True, dim=False),  # dim text on a bright background is unreadable
     "resting": Style(bold=True),
     "tab": Style(bold=True, reverse=True),
 }
@@ -47,12 +47,13 @@ LIGHT = {
     "code": Style(color="blue"),
     "link": Style(color="blue", underline=True),
 }
-"""What differs on light grounds: yellow, green and cyan of many palettes (xterm's, the Linux
-console's) have a contrast of 2:1 or less to white."""
+"""Styles that differ on light backgrounds: yellow, green and cyan of many palettes (xterm's, the
+Linux console's) have a contrast of 2:1 or less to white.
+"""
 
 
 def use_light() -> None:
-    """Draw for a light background from now on; before anything is drawn."""
+    """Use the styles for a light background; call before anything is drawn."""
     ROLES.update(LIGHT)
 
 
@@ -98,13 +99,13 @@ ASCII = str.maketrans(
         "’": "'",
     }
 )
-"""One character for one character, so that widths stay."""
+"""ASCII replacements, one character for one, so that widths stay the same."""
 
 
 def asciify(text: str) -> str:
-    """Text for terminals that have only ASCII; what has no twin becomes question marks."""
+    """Return a text in ASCII; characters without a replacement become question marks."""
     if text.isascii():
         return text
-    known = text.translate(ASCII)
+    translated = text.translate(ASCII)
     # As many as the character has cells, so that columns stay where they are.
-    return "".join(char if char.isascii() else "?" * cell_len(char) for char in known)
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in translated)

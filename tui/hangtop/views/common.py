@@ -46,17 +46,17 @@ STATE_LETTERS = {
     "I": "idle",
 }
 SILENT_S = 2.0
-"""Seconds without news from a node from which on what was last seen of it counts as old."""
+"""Seconds without news from a node after which its last known data counts as old."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
 
 
 def rank_key(rank: Rank) -> str:
-    """Identity of a rank's process: two processes may claim the same rank."""
+    """Return the identity of a rank's process: two processes may claim the same rank."""
     return f"{rank.node}:{rank.process.pid}:{rank.process.start}"
 
 
 def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Rank | None:
-    """The rank with this key; it is found sooner where its rank number is known."""
+    """Return the rank with this key; the lookup is faster where its rank number is known."""
     if job is None or key is None:
         return None
     if number is not None:
@@ -64,19 +64,19 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
         if place < len(job.ranks) and rank_key(job.ranks[place]) == key:
             return job.ranks[place]
     pid = key.rpartition(":")[0].rpartition(":")[2]
-    # Numbers first: thousands of keys would be made for every one that is looked for.
+    # Compare numbers first: making a key for each of thousands of ranks is slow.
     number = int(pid) if pid.isdecimal() else -1
-    some = (rank for rank in job.members if rank.process.pid == number)
-    return next((rank for rank in some if rank_key(rank) == key), None)
+    candidates = (rank for rank in job.members if rank.process.pid == number)
+    return next((rank for rank in candidates if rank_key(rank) == key), None)
 
 
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
-    """The node with this name."""
+    """Return the node with this name."""
     return next((node for node in snapshot.nodes if node.name == name), None)
 
 
 def silence(node: Node | None, now: float) -> float | None:
-    """For how many seconds nothing has been heard of a node; None while it answers."""
+    """Return the seconds since a node was last heard from; None while it responds."""
     if node is None or node.state == "ready" or node.last_seen is None:
         return None
     quiet = now - node.last_seen
@@ -84,28 +84,28 @@ def silence(node: Node | None, now: float) -> float | None:
 
 
 def unheard(nodes: Iterable[Node], now: float) -> dict[str, tuple[str, float]]:
-    """State and silence by name, of the nodes of which something was seen once."""
-    found = ((node, silence(node, now)) for node in nodes)
-    return {node.name: (node.state, quiet) for node, quiet in found if quiet is not None}
+    """Return state and silence in seconds, by name, of the silent nodes that were once observed."""
+    silences = ((node, silence(node, now)) for node in nodes)
+    return {node.name: (node.state, quiet) for node, quiet in silences if quiet is not None}
 
 
-def seen(state: str, quiet: float) -> str:
-    """`lost, seen 43 s ago`: what stands beside everything that is old by so much."""
+def last_seen_text(state: str, quiet: float) -> str:
+    """Return `lost, seen 43 s ago`: the note beside data of that age."""
     return f"{state}, seen {span(quiet)} ago"
 
 
 def clock(at: float) -> str:
-    """Time of day, in the user's time zone."""
+    """Return the time of day, in the user's time zone."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def day(at: float) -> str:
-    """The date, in the user's time zone."""
+    """Return the date, in the user's time zone."""
     return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
 def ago(at: float | None, now: float) -> str:
-    """How long ago, rounded so that it seldom changes while it is short."""
+    """Return how long ago, rounded so that the text changes rarely while the time is short."""
     if at is None:
         return "never"
     seconds = max(now - at, 0.0)
@@ -113,7 +113,7 @@ def ago(at: float | None, now: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A time span without fractions: those would repaint every second for nothing."""
+    """Return a time span without fractions, which would repaint every second for nothing."""
     if seconds is None:
         return "-"
     whole = int(max(seconds, 0.0))
@@ -121,30 +121,30 @@ def span(seconds: float | None) -> str:
 
 
 def idle_seconds(rank: Rank, now: float) -> float | None:
-    """How long the main thread had not run at `now`; None when not known."""
+    """Return for how long the main thread had not run at `now`, in s; None when not known."""
     return None if rank.moved_at is None else max(now - rank.moved_at, 0.0)
 
 
 def last_ran(idle: float, *, then: bool) -> str:
-    """`12 s ago`, `now`; with `then`, before what was last seen of a silent node."""
+    """Return `12 s ago` or `now`; with `then` the text refers to the last news of a silent node."""
     if then:
         return f"{span(idle)} before that" if idle >= 1 else "just before"
     return f"{span(idle)} ago" if idle >= 1 else "now"
 
 
 def main_thread(sample: StackSample | None) -> ThreadStack | None:
-    """The main thread of a sample."""
+    """Return the main thread of a sample."""
     return sample.threads[0] if sample is not None and sample.threads else None
 
 
 def main_frames(snapshot: Snapshot, sample: StackSample | None) -> Sequence[Frame]:
-    """Frames of the main thread, innermost first; empty when there is no stack."""
+    """Return the frames of the main thread, innermost first; empty when there is no stack."""
     thread = main_thread(sample)
     return () if thread is None else snapshot.stacks.get(thread.stack, ())
 
 
 def call_text(thread: Thread) -> str:
-    """`read(fd 4)`, `futex(0x55d0)`: the call of the kernel that a thread is in."""
+    """Return the system call that a thread is in: `read(fd 4)`, `futex(0x55d0)`."""
     if thread.syscall is None:
         return "-"
     if thread.fd is not None:
@@ -153,7 +153,7 @@ def call_text(thread: Thread) -> str:
 
 
 def waits_lines(process: Process) -> list[Line]:
-    """What the main thread waits in, where that is known."""
+    """Return lines on what the main thread is blocked in, where that is known."""
     main = process.main_thread
     if main is None or not (main.syscall or main.wchan):
         return []

@@ -1,4 +1,4 @@
-"""The last line of every screen: the keys that matter most there."""
+"""The last line of every screen: its most important keys."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "quit",
     ),
 }
-"""At most nine per screen, in an order that never changes."""
+"""At most nine actions per screen, in an order that never changes."""
 
 ENDS = ("help", "quit")
-"""What the last cells of the line are kept for."""
+"""Actions that always have the last cells of the line."""
 
 
 def footer(now: Situation, keymap: Keymap, width: int) -> Line:
-    """Keys with their labels, dim where they are not possible now; as many as fit."""
+    """Return keys with their labels, dim where not possible now; as many as fit."""
     out: Line = line(" ")
     for name in _names(now):
         action, key = keymap.by_id[name], keymap.shown(name)
@@ -129,9 +129,9 @@ def footer(now: Situation, keymap: Keymap, width: int) -> Line:
 
 
 def _names(now: Situation) -> Iterator[str]:
-    """Those of the screen; of a capture its history second, in place of what asks nodes."""
-    first, *others = FOOTERS[now.screen]
+    """Yield the actions of the screen; in a capture, history keys replace those that ask nodes."""
+    first, *actions = FOOTERS[now.screen]
     yield first
     if not now.live and not now.files:
         yield "step_back"
-    yield from others
+    yield from actions

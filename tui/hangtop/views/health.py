@@ -1,4 +1,4 @@
-"""The health of what is seen: who answers, in which state ranks are, what cannot be used."""
+"""The health of the data: connected nodes, states of ranks, missing capabilities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Node, Rank, Snapshot
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})
-"""Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
+"""Capabilities that are worth a line when missing; a node without GPUs needs none for them."""
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
@@ -34,23 +34,23 @@ def health_steps(
     now: float,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[None, None, list[Line]]:
-    """Who answered, in which state ranks are, how fresh their stacks are, what the host has.
+    """Compute, in steps: nodes that answered, states of ranks, age of stacks, load of the host.
 
-    With breaks. `keys` as `Keymap.names` has them.
+    `keys` as `Keymap.names` has them.
     """
     if snapshot is None:
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
     alone = len(snapshot.nodes) == 1
-    told = counts([node for node in snapshot.nodes if node not in failing or alone])
+    states = counts([node for node in snapshot.nodes if node not in failing or alone])
     page = f"  {' '.join(filter(None, (keys.get('nodes'), 'Nodes')))}"
-    lines = [labelled("nodes", line(told, (page, "key")) if failing and not alone else told)]
+    lines = [labelled("nodes", line(states, (page, "key")) if failing and not alone else states)]
     for group in alike(failing):
         node = group[0]
-        first = min(one.since for one in group)
+        first = min(member.since for member in group)
         since = f" for {span(now - first)}" if first else ""
-        text = f"{nodesets.fold(one.name for one in group)} {node.state}{since}"
-        # Of several, Nodes tells the reasons: there is little room here.
+        text = f"{nodesets.fold(member.name for member in group)} {node.state}{since}"
+        # For several nodes Nodes has the reasons: the space here is small.
         reason = f" {node.cause}" if alone else ""
         lines.append(labelled("", line((text, node_role(node.state)), reason)))
     yield
@@ -61,7 +61,7 @@ def health_steps(
 
 
 def _gpu_health(snapshot: Snapshot) -> Iterator[Line]:
-    """What the GPUs do, where there are any."""
+    """Yield what the GPUs do, if there are any."""
     gpus = [gpu for node in snapshot.nodes for gpu in node.gpus]
     if gpus:
         yield labelled("gpus", doing_counts(map(doing, gpus)))
@@ -70,7 +70,7 @@ def _gpu_health(snapshot: Snapshot) -> Iterator[Line]:
 def _rank_health(
     job: Job, quiet: Mapping[str, tuple[str, float]], now: float
 ) -> Generator[None, None, list[Line]]:
-    """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
+    """Compute, in steps, the states of ranks; unknown for those on silent nodes (`quiet`)."""
     heard = [rank for rank in job.ranks if rank.node not in quiet]
     yield
     lines = [labelled("ranks", _rank_states(heard, len(job.ranks) - len(heard)) or "none yet")]
@@ -90,7 +90,7 @@ def _rank_health(
 
 
 def _rank_states(ranks: Sequence[Rank], silent: int) -> Line:
-    """Return `3 running  1 blocked`, and the number of ranks on silent nodes."""
+    """Return `3 running 1 blocked`, and the number of ranks on silent nodes."""
     states = counted((rank.state for rank in ranks), STATE_ROLES.__getitem__)
     if not silent:
         return states
@@ -115,19 +115,23 @@ def _stacks_taken(times: Sequence[float], ranks: int, failed: int, now: float) -
 
 
 def _lacking(nodes: Sequence[Node], alone: bool) -> Iterator[Line]:
-    """What cannot be used: a line for each capability, whatever the number of nodes."""
+    """Yield the missing capabilities, one line each, whatever the number of nodes."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for node in nodes:
         for name, fact in node.capabilities.items():
             if not fact.ok and name in NEEDED:
                 why = fact.why or "not usable"
                 reasons.setdefault(name, {}).setdefault(why, []).append(node.name)
-    for name, found in reasons.items():
-        why = max(found, key=lambda one: len(found[one]))
-        names = nodesets.fold(one for some in found.values() for one in some)
+    for name, nodes_by_reason in reasons.items():
+        why = max(nodes_by_reason, key=lambda reason: len(nodes_by_reason[reason]))
+        names = nodesets.fold(name for nodes in nodes_by_reason.values() for name in nodes)
         where = "" if alone else f"{names}: "
-        # Reasons may name paths, which differ from node to node.
-        more = f" and {plural(len(found) - 1, 'reason')} like it" if len(found) > 1 else ""
+        # Reasons may contain paths, which differ between nodes.
+        more = (
+            f" and {plural(len(nodes_by_reason) - 1, 'reason')} like it"
+            if len(nodes_by_reason) > 1
+            else ""
+        )
         yield labelled(name, line(where, (why, "warn"), (more, "dim")))
 
 

@@ -1,4 +1,4 @@
-"""The jobs there are, one of which is chosen to be looked at."""
+"""The list of jobs to choose from."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Snapshot
 
 WIDEST_NODES = 40
-"""Characters for the nodes of a job, in the list of jobs."""
+"""Widest list of a job's nodes in the list of jobs, in characters."""
 
 
 def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
-    """Jobs to choose from, with the state of each."""
+    """Return the jobs to choose from, with the state of each."""
     jobs = worst_first(snapshot.jobs, diagnoses)
     states = [state_line(diagnoses.get(job.key), job) for job in jobs]
     widest = max((cells(state) for state in states), default=0)
@@ -31,8 +31,8 @@ def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
 
 
 def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
-    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
-    first = min(some, key=lambda process: process.started_at)
+    processes = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
+    first = min(processes, key=lambda process: process.started_at)
     gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
     living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
     when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"

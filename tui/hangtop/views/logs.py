@@ -1,4 +1,4 @@
-"""What the Logs screen shows: streams, the first error and what follows, the lines of one rank."""
+"""The content of the Logs screen: streams, the first error and consequences, one rank's lines."""
 
 from __future__ import annotations
 
@@ -39,20 +39,22 @@ MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on"
          "exit": "· left", "error": "▲ logged"}  # fmt: skip
 FIRST = "▶ first"
 PATH_CELLS = 60
-"""Of a path at most; the name of the file stands at its end."""
+"""Longest path in cells; the end, with the file's name, is kept."""
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
 SAME_CLOCK_S = 60.0
-"""The time in a file's last line is at most so far from that at which it was written."""
+"""Largest difference in seconds between the time in a file's last line and the file's own time for
+both to be the same clock.
+"""
 SEARCHED = 2000
-"""Characters of a line in which a pattern is searched."""
+"""Longest part of a line, in characters, in which a pattern is searched."""
 PATTERN_S = 0.3
-"""Seconds of the processor that a pattern may take in all lines."""
+"""Processor seconds that matching a pattern may take over all lines."""
 _ORDER = ("root", "timeout", "survived", "error", "cascade", "exit")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One row: a rank, or a file with what no rank can be told of."""
+    """One row: a rank, or a file with the lines that belong to no known rank."""
 
     key: str
     rank: int | None
@@ -61,14 +63,14 @@ class Stream:
     part: str
     """The worst that it has printed; empty for nothing."""
     first: bool
-    """Whether the first error of the job is its."""
+    """Whether it printed the first error of the job."""
     size: int
     changed: float | None
     last: str
     unread: str = ""
     """Why there is nothing to show."""
     shared: int = 0
-    """How many ranks print to its file, where no name and no prefix tells them apart."""
+    """Number of ranks that print to its file, where no name and no prefix distinguishes them."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,13 @@ class Shown:
 
 
 class _Outputs(NamedTuple):
-    """The outputs of a job, by the rank that alone prints there, or else by node."""
+    """The outputs of a job, by their only rank, or else by node."""
 
     owned: dict[int, list[Output]]
     shared: dict[str, list[Output]]
 
     def newest(self, rank: Rank) -> Output | None:
-        """Return where a rank printed last: what it printed matters, not in which of its files."""
+        """Return the output that a rank printed to last: the content matters, not the file."""
         outputs = self.owned.get(rank.rank) or self.shared.get(rank.node, [])
         return max(outputs, key=lambda output: (output.size > 0, output.changed), default=None)
 
@@ -100,7 +102,7 @@ class _Outputs(NamedTuple):
 
 
 class Logs:
-    """The logs of a job at one moment, worked out once."""
+    """The logs of a job at one moment, computed once."""
 
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
         self.outputs: list[Output] = outputs_of(snapshot.outputs, job)
@@ -148,7 +150,7 @@ class Logs:
         return outputs
 
     def _sharing(self, job: Job, owned: Container[int]) -> tuple[Counter[str], dict[str, float]]:
-        """Return how many ranks have no file of their own, and when they printed last, by node."""
+        """Return by node how many ranks have no file of their own, and when they last printed."""
         ranks = [rank for rank in job.ranks if rank.rank not in owned]
         printed_at: dict[str, float] = {}
         for rank in ranks:
@@ -158,22 +160,22 @@ class Logs:
         return Counter(rank.node for rank in ranks), printed_at
 
     def _parts(self) -> dict[int, str]:
-        """The worst of every rank."""
+        """Return the worst of every rank."""
         judged = self.judged
         folds = [*([judged.first] if judged.first else []), *judged.others, *judged.follows]
         folds += [*judged.survived, *(f for f in judged.notes if f.record.part == "error")]
-        found: dict[int, str] = {}
+        parts: dict[int, str] = {}
         for fold in folds:
             for record in fold.members:
                 rank = record.rank
                 if rank is not None and record.part in _ORDER:
-                    old = found.get(rank)
+                    old = parts.get(rank)
                     if old is None or _ORDER.index(record.part) < _ORDER.index(old):
-                        found[rank] = record.part
-        return found
+                        parts[rank] = record.part
+        return parts
 
     def lines(self, stream: Stream) -> list[Shown]:
-        """The lines of one rank from all files, or those of a file that are no rank's."""
+        """Return the lines of a rank from all files, or the lines of a file that have no rank."""
         if stream.key not in self._lines:
             self._lines[stream.key] = list(self._marked(stream))
         return self._lines[stream.key]
@@ -191,7 +193,7 @@ class Logs:
             at += count
 
     def _texts(self, stream: Stream) -> list[str]:
-        """Return the lines of a stream; those of a shared file without what ranks printed."""
+        """Return the lines of a stream; for a shared file without the lines of its ranks."""
         kept = Kept()
         for number in self._numbers(stream):
             lines_of(self.outputs[number], partial(kept.add, number))
@@ -211,7 +213,7 @@ class Logs:
         return records
 
     def _explained(self, record: Record, texts: Sequence[str]) -> Iterator[Shown]:
-        """Yield the lines of a record, and what it means below them."""
+        """Yield the lines of a record, and its meaning below them."""
         role = self._role(record)
         for index, text in enumerate(texts):
             yield Shown(line((text, role)), error=index == 0 and record.part != "info")
@@ -219,20 +221,20 @@ class Logs:
             yield Shown(line(("   ↑ ", "dim"), (record.means, "info")))
 
     def _numbers(self, stream: Stream) -> list[int]:
-        """Which files hold the lines of a stream: its own, or those that several ranks print to."""
+        """Return the indices of a stream's files: its own, or those that several ranks print to."""
         if stream.rank is None:
-            keys = (f"file {one.node} {one.inode}" for one in self.outputs)
+            keys = (f"file {output.node} {output.inode}" for output in self.outputs)
             return [number for number, key in enumerate(keys) if key == stream.key]
-        own = [n for n, one in enumerate(self.files) if one.place.rank == stream.rank]
+        own = [n for n, file in enumerate(self.files) if file.place.rank == stream.rank]
         # A launcher may copy its ranks' files to its own output (torchrun --tee).
-        return own or [n for n, one in enumerate(self.files) if one.place.rank is None]
+        return own or [n for n, file in enumerate(self.files) if file.place.rank is None]
 
     def _role(self, record: Record) -> str:
         first = self.judged.first
-        if first is not None and any(one.lines == record.lines for one in first.members):
+        if first is not None and any(m.lines == record.lines for m in first.members):
             return "culprit" if first.record.part == "root" else "warn"
-        survived = (one for fold in self.judged.survived for one in fold.members)
-        part = "survived" if any(one.lines == record.lines for one in survived) else record.part
+        survived = (m for fold in self.judged.survived for m in fold.members)
+        part = "survived" if any(m.lines == record.lines for m in survived) else record.part
         return ROLES.get(part, "")
 
 
@@ -242,46 +244,46 @@ def _line_or_file_time(line_at: float, file_at: float, newest_line_at: float) ->
 
 
 def error_items(logs: Logs, now: float) -> list[Item]:
-    """The first error, other ones, what follows, and known lines with what they mean."""
+    """Return the first error, other errors, consequences, and known lines with their meanings."""
     judged = logs.judged
     items = []
     if judged.first is not None:
         role = "culprit" if judged.first.record.part != "survived" else "warn"
         items.append(_item("FIRST", judged.first, role, logs.files))
-    items += [_item("also", one, "bad", logs.files) for one in judged.others]
-    items += [_item("went on", one, "warn", logs.files) for one in judged.survived]
-    items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
-    items += [_unclear(one) for one in judged.ambiguities]
-    items += [_item("known", one, "", logs.files) for one in judged.notes]
+    items += [_item("also", fold, "bad", logs.files) for fold in judged.others]
+    items += [_item("went on", fold, "warn", logs.files) for fold in judged.survived]
+    items += [_item("follows", fold, "dim", logs.files) for fold in judged.follows]
+    items += [_unclear(ambiguity) for ambiguity in judged.ambiguities]
+    items += [_item("known", fold, "", logs.files) for fold in judged.notes]
     return items
 
 
 class ErrorPlace(NamedTuple):
-    """Where an error is in the lines of a rank."""
+    """The place of an error in the lines of a rank."""
 
     rank: int
     begin: str
     """Its first line."""
 
 
-def _unclear(one: Ambiguity) -> Item:
-    """Why it cannot be told who has printed something, and what helps the next time."""
-    lines = [line((f"{'whose?':<8}", "label"), (one.text, "warn"))]
-    lines += [line((f"{'':8}", ""), (step, "dim")) for step in one.steps]
-    return Item(f"known {one.text}", tuple(lines), 8)
+def _unclear(ambiguity: Ambiguity) -> Item:
+    """Return why the origin of a line is ambiguous, and what helps in the next run."""
+    lines = [line((f"{'whose?':<8}", "label"), (ambiguity.text, "warn"))]
+    lines += [line((f"{'':8}", ""), (step, "dim")) for step in ambiguity.steps]
+    return Item(f"known {ambiguity.text}", tuple(lines), 8)
 
 
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     record = fold.record
-    whose = names(fold.ranks) if fold.ranks else "some process"
+    owner = names(fold.ranks) if fold.ranks else "some process"
     times = f" ({fold.count} times)" if fold.count > max(len(fold.ranks), 1) else ""
-    lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{event(fold)}{times}", role))]
+    lines = [line((f"{word:<8}", "label"), (f"{owner} ", role), (f"{event(fold)}{times}", role))]
     if word == "FIRST":
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""
         file = files[record.file]
         path = shorten_path(file.path, PATH_CELLS)
-        # What it has said before that may have been an error, too.
+        # It may have printed errors before that, too.
         since = f"read from {size(file.left[-1][1])} on" if file.left else ""
         lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path, since))), "dim")))
     key = f"{word} {record.file} {record.order} {record.code} {fold.ranks[:1]}"
@@ -291,51 +293,51 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
 
 
 def lack_lines(logs: Logs) -> list[Line]:
-    """Which ranks have no log, and what to do about that."""
-    found: list[Line] = []
-    for one in logs.lacking:
-        on = f" on {shorten(nodesets.fold(one.nodes), 40)}" if one.nodes else ""
-        found.append(line(("no log ", "warn"), f"of {names(one.ranks)}{on}: {one.why}"))
-        found.append(line((f"       {one.fix}", "code")))
-    return found
+    """Return which ranks have no log, and how to change that."""
+    lines: list[Line] = []
+    for lack in logs.lacking:
+        on = f" on {shorten(nodesets.fold(lack.nodes), 40)}" if lack.nodes else ""
+        lines.append(line(("no log ", "warn"), f"of {names(lack.ranks)}{on}: {lack.why}"))
+        lines.append(line((f"       {lack.fix}", "code")))
+    return lines
 
 
-def _mark(one: Stream) -> Line:
-    if one.first and one.part != "survived":
+def _mark(stream: Stream) -> Line:
+    if stream.first and stream.part != "survived":
         return line((FIRST, "culprit"))
-    return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
+    return line((MARKS[stream.part], ROLES[stream.part])) if stream.part else EMPTY
 
 
-def said(one: Stream) -> str:
-    """The word in the column SAID, for the filter."""
-    return plain(_mark(one)).partition(" ")[2]
+def said(stream: Stream) -> str:
+    """Return the word in the column SAID, for the filter."""
+    return plain(_mark(stream)).partition(" ")[2]
 
 
 def columns(now: float) -> tuple[Column[Stream], ...]:
-    """Columns of the streams."""
+    """Return the columns of the streams."""
     return (
         Column(
             "rank",
             "RANK",
-            lambda one: line(rank_label(one.rank) if one.rank is not None else "-"),
-            sort=lambda one: one.rank if one.rank is not None else 1 << 40,
+            lambda row: line(rank_label(row.rank) if row.rank is not None else "-"),
+            sort=lambda row: row.rank if row.rank is not None else 1 << 40,
             align="right",
         ),
-        Column("state", "SAID", _mark, sort=lambda one: _severity(one), maximum=9),
-        Column("node", "NODE", lambda one: line(one.node), sort=lambda one: one.node, drop=3),
+        Column("state", "SAID", _mark, sort=lambda row: _severity(row), maximum=9),
+        Column("node", "NODE", lambda row: line(row.node), sort=lambda row: row.node, drop=3),
         Column(
             "printed",
             "PRINTED",
-            lambda one: line(ago(one.changed, now)) if one.changed else EMPTY,
-            sort=lambda one: -(one.changed or 0),
+            lambda row: line(ago(row.changed, now)) if row.changed else EMPTY,
+            sort=lambda row: -(row.changed or 0),
             align="right",
             drop=2,
         ),
         Column(
             "size",
             "SIZE",
-            lambda one: line(size(one.size)) if one.size else EMPTY,
-            sort=lambda one: -one.size,
+            lambda row: line(size(row.size)) if row.size else EMPTY,
+            sort=lambda row: -row.size,
             align="right",
             drop=5,
         ),
@@ -344,38 +346,40 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
 
 
 def searched(shown: Sequence[Shown], text: str) -> list[Shown]:
-    """Lines that hold a text, whatever its case; where none does, those it fits as a pattern.
+    """Return lines that contain a text, ignoring case; else those it matches as a pattern.
 
     Raises:
-        TimeoutError: to try the pattern takes longer than `PATTERN_S`.
+        TimeoutError: matching takes longer than `PATTERN_S`.
     """
     wanted = text.casefold()
-    found = [one for one in shown if wanted in plain(one.line).casefold()]
-    if found:
-        return found
+    matching = [item for item in shown if wanted in plain(item.line).casefold()]
+    if matching:
+        return matching
     try:
         pattern = re.compile(text, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError):  # of `a{9999999999}`, of `((((`...
+    except (re.error, OverflowError, RecursionError):  # for `a{9999999999}`, `((((`...
         return []
     with within(PATTERN_S):
-        return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
+        return [item for item in shown if pattern.search(plain(item.line)[:SEARCHED])]
 
 
-def _last(one: Stream) -> Line:
-    if one.unread:
-        return line((one.unread, "warn"))
-    if one.shared:
-        return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
-    # When that was stands beside it, and that nothing is wrong is no news.
-    text = " ".join(_QUIET.sub("", without_time(one.last)).split())
-    return line(text or one.last or one.path)
+def _last(stream: Stream) -> Line:
+    if stream.unread:
+        return line((stream.unread, "warn"))
+    if stream.shared:
+        return line(
+            (f"{stream.path}, which {plural(stream.shared, 'rank')} of its node share", "dim")
+        )
+    # Its time has a column of its own, and a line without a problem is no news.
+    text = " ".join(_QUIET.sub("", without_time(stream.last)).split())
+    return line(text or stream.last or stream.path)
 
 
-def shared_lines(one: Stream) -> list[Line]:
-    """Why nothing is shown of a rank that prints to one file with others."""
+def shared_lines(stream: Stream) -> list[Line]:
+    """Return why no lines are shown for a rank that shares its file with others."""
     return [
-        line((f"{plural(one.shared, 'rank')} of {one.node} print to one file, ", "dim")),
-        line((f"{one.path},", "")),
+        line((f"{plural(stream.shared, 'rank')} of {stream.node} print to one file, ", "dim")),
+        line((f"{stream.path},", "")),
         line(("and no line of it tells which of them did.", "dim")),
         line(("The row ", "dim"), ("-", "key"), (" has all of its lines.", "dim")),
         line(("With torchrun --tee 3, srun --label or a rank", "dim")),
@@ -383,14 +387,14 @@ def shared_lines(one: Stream) -> list[Line]:
     ]
 
 
-def _severity(one: Stream) -> tuple[bool, int]:
-    return not one.first, _ORDER.index(one.part) if one.part else len(_ORDER)
+def _severity(stream: Stream) -> tuple[bool, int]:
+    return not stream.first, _ORDER.index(stream.part) if stream.part else len(_ORDER)
 
 
-def title_of(stream: Stream, lines: int, room: int) -> tuple[Line, Line]:
-    """Title of the pane with the lines, and the right end of its edge, in so many cells."""
-    whose = rank_name(stream.rank) if stream.rank is not None else "no rank's"
-    heading = line(("OUTPUT  ", "title"), whose, "  ")
+def title_of(stream: Stream, lines: int, width: int) -> tuple[Line, Line]:
+    """Return title and note, in so many cells, of the pane with the lines."""
+    owner = rank_name(stream.rank) if stream.rank is not None else "no rank's"
+    heading = line(("OUTPUT  ", "title"), owner, "  ")
     note = line((plural(lines, "line"), "dim"))
-    left = max(min(room - cells(heading) - cells(note), PATH_CELLS), 12)
+    left = max(min(width - cells(heading) - cells(note), PATH_CELLS), 12)
     return line(heading, (shorten_path(stream.path, left), "dim")), note

@@ -1,4 +1,4 @@
-"""The overview: the verdict in a few lines, stack classes, and the health of what is seen."""
+"""The overview: the verdict in a few lines, stack classes, and the health of the data."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 NODES_TOLD = 12
-"""Nodes that are described one by one where no job is found."""
+"""Largest number of nodes that are described one by one where no job is found."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """Ranks on one stack, or ranks that gave none for one reason."""
+    """Ranks on one stack, or ranks without a stack for one reason."""
 
     key: str
     ranks: tuple[int, ...]
@@ -57,7 +57,7 @@ class ClassRow:
 def class_row_steps(
     snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
 ) -> Generator[None, None, list[ClassRow]]:
-    """Stack classes, fewest ranks first, then those that gave no stack; with breaks."""
+    """Compute, in steps, the stack classes, smallest first, then the ranks without a stack."""
     if job is None:
         return []
     blamed = _blamed(job, diagnosis)
@@ -106,14 +106,14 @@ def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
 
 
 def _unseen_for(ranks: Sequence[int], silent: Mapping[int, float]) -> float:
-    """Seconds for which none of these ranks has been seen; 0 where one still is."""
+    """Return for how many seconds none of these ranks was observed; 0 if one of them still is."""
     if len(ranks) > len(silent):
         return 0.0
     return min(silent.get(rank, 0.0) for rank in ranks)
 
 
 def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -> str:
-    """That its stacks are old, since nodes do not answer; else that ranks of it move."""
+    """Return that the stacks of a class are old, as its nodes are silent, or that ranks move."""
     old = len(silent.keys() & set(ranks))
     if old:
         return "silent" if old == len(ranks) else f"{old} silent"
@@ -121,7 +121,7 @@ def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -
 
 
 def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
-    """That a class holds culprits: which, when it holds others, too."""
+    """Return that a class holds culprits; which ones, when it also holds other ranks."""
     guilty = sorted(blamed.intersection(ranks))
     if len(guilty) == len(ranks):
         return "◀ culprit"
@@ -131,9 +131,9 @@ def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
-    found = culprits(diagnosis)
+    causes = culprits(diagnosis)
     return frozenset(
-        rank.rank for rank in (job.ranks if found else ()) if cause_of(found, rank) is not None
+        rank.rank for rank in (job.ranks if causes else ()) if cause_of(causes, rank) is not None
     )
 
 
@@ -159,7 +159,7 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
 
 
 def verdict_title(best: Verdict | None) -> Line:
-    """Title of a verdict's panel: cause and confidence."""
+    """Return the title of a verdict's panel: cause and confidence."""
     if best is None:
         return line(("VERDICT", "title"))
     return line(("VERDICT  ", "title"), (best.cause, "culprit"), "  ", confidence(best))
@@ -173,10 +173,10 @@ def verdict_lines(
     blind: bool = True,
     live: bool = True,
 ) -> list[Line]:
-    """The verdict in short; without one, what is known and what is being done.
+    """Return the verdict in short; without one, what is known and what is being done.
 
-    Without ``blind`` what could not be seen is left to another pane; without ``live`` nothing is
-    being done.
+    Without ``blind`` the blind spots are left to another pane; without ``live`` nothing is being
+    done.
     """
     if snapshot is None:
         return [line("Connecting; nothing has answered yet.")]
@@ -197,43 +197,42 @@ def verdict_lines(
 
 
 def end_lines(diagnosis: Diagnosis) -> list[Line]:
-    """Of a job that hung until it ended: when and by what it did, and of when its verdict is."""
+    """Return when and how a job that hung ended, and the time of its verdict."""
     if not diagnosis.hung_until_end:
         return []
     return [labelled("end", line((end_text(diagnosis), "warn")), 5)]
 
 
-def past_lines(diagnosis: Diagnosis, most: int = 2) -> list[Line]:
-    """What ended the newest attempts before the one that runs."""
-    past = diagnosis.past_attempts[-most:]
-    return [labelled("was", line((past_line(one), "warn")), 5) for one in reversed(past)]
+def past_lines(diagnosis: Diagnosis, limit: int = 2) -> list[Line]:
+    """Return what ended the newest attempts before the running one."""
+    past = diagnosis.past_attempts[-limit:]
+    return [labelled("was", line((past_line(attempt), "warn")), 5) for attempt in reversed(past)]
 
 
 def past_line(past: PastAttempt) -> str:
-    """What ended an attempt, and the cause that was found, with its ranks."""
-    causes = [f"  {one.cause}{_whose(one)}" for one in past.verdicts[:1]]
+    """Return what ended an attempt, and its cause, with the ranks."""
+    causes = [f"  {verdict.cause}{_culprit_ranks(verdict)}" for verdict in past.verdicts[:1]]
     return f"{past_attempt_text(past)}{''.join(causes)}"
 
 
-def _whose(verdict: Verdict) -> str:
-    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+def _culprit_ranks(verdict: Verdict) -> str:
+    ranks = [culprit.rank for culprit in verdict.culprits if culprit.rank is not None]
     return f" ({name_ranks(ranks)})" if ranks else ""
 
 
 def _numbers(diagnosis: Diagnosis) -> list[Line]:
-    """The first inf or nan of the job."""
+    """Return the first inf or nan of the job."""
     if diagnosis.numbers is None:
         return []
     return [labelled("note", line((numbers_text(diagnosis.numbers), "bad")), 5)]
 
 
 YOUNG_S = 8.0
-"""Seconds after its start in which a program that was named may be found to start ranks, or not:
-the probe gives it five."""
+"""Seconds after its start in which a named program may still start ranks; the probe waits 5."""
 
 
 def unreadable(job: Job, at: float) -> list[Line]:
-    """Processes of which nothing shows that they are ranks: which, and why."""
+    """Return processes that no evidence shows to be ranks: which, and why."""
     if only_named(job):
         return [_named(process, at) for process in job.unnumbered[:4]]
     lines = [line(("No rank could be told by its number.", "bold"))]
@@ -244,11 +243,11 @@ def unreadable(job: Job, at: float) -> list[Line]:
 
 
 def _named(process: Process, at: float) -> Line:
-    """What is known of a process that was named, as long as it is shown as nothing."""
-    who = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
+    """Return what is known of a process that the user named, while it is not shown as a rank."""
+    subject = f"Process {process.pid} ({script(process.cmdline) or process.comm})"
     if at - process.started_at < YOUNG_S:
-        return line(f"{who} has just begun: it may start ranks. It is shown in some seconds.")
-    return line(f"{who} is no Python program, and none is below it.")
+        return line(f"{subject} has just begun: it may start ranks. It is shown in some seconds.")
+    return line(f"{subject} is no Python program, and none is below it.")
 
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
@@ -263,8 +262,8 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
 
 
 def _also(verdict: Verdict) -> str:
-    """`lock-wait 82%`, with the ranks of a fault that stands apart."""
-    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+    """Return `lock-wait 82%`, with the ranks of a separate fault."""
+    ranks = [culprit.rank for culprit in verdict.culprits if culprit.rank is not None]
     own = f" (a fault of its own: {name_ranks(ranks)})"
     return f"{verdict.cause} {verdict.confidence:.0%}{own if verdict.apart and ranks else ''}"
 
@@ -302,27 +301,27 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),
         ]
     if diagnosis.state == "progressing":
-        told = [line("Nothing to blame.")] if diagnosis.numbers is None else []
-        return [line(("The job is progressing.", "good")), *told]
+        verdict_lines = [line("Nothing to blame.")] if diagnosis.numbers is None else []
+        return [line(("The job is progressing.", "good")), *verdict_lines]
     lines = [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
     return [*lines, *_unequal(job, now)]
 
 
 UNEQUAL_S = 10.0
-"""Seconds without having run after which it is worth a line that other ranks have."""
+"""Seconds without having run after which it is worth a line that other ranks have run."""
 
 
 def _unequal(job: Job, now: float) -> list[Line]:
-    """That some ranks stand still while others run: what there is to see before a verdict."""
+    """Return that some ranks are idle while others run, before there is a verdict."""
     idle = {rank.rank: idle_seconds(rank, now) or 0.0 for rank in job.ranks}
     still = sorted(rank for rank, seconds in idle.items() if seconds >= UNEQUAL_S)
     if not still or len(still) == len(idle):
         return []
     least = min(idle[rank] for rank in still)
-    others = sorted(set(idle) - set(still))
+    running = sorted(set(idle) - set(still))
     stand = "have" if len(still) > 1 else "has"
-    run = "run" if len(others) > 1 else "runs"
-    text = f"{names(still)} {stand} not run for {span(least)}; {names(others)} {run}."
+    run = "run" if len(running) > 1 else "runs"
+    text = f"{names(still)} {stand} not run for {span(least)}; {names(running)} {run}."
     return [line(text[0].upper() + text[1:])]
 
 
@@ -341,7 +340,7 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 
 def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
-    """No job: what was looked for, what is there instead, and that looking goes on."""
+    """Return the lines when there is no job: what was searched for, and what was seen instead."""
     answering = [node for node in snapshot.nodes if node.state in OBSERVED]
     if not answering:
         return no_answer(snapshot, live=live)
@@ -357,15 +356,15 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     for node in answering[:NODES_TOLD]:
         lines += _seen_on(node)
     if len(answering) > NODES_TOLD:
-        rest = node_sets.fold(node.name for node in answering[NODES_TOLD:])
-        lines.append(line(f"{rest}: see Nodes (9)."))
+        omitted = node_sets.fold(node.name for node in answering[NODES_TOLD:])
+        lines.append(line(f"{omitted}: see Nodes (9)."))
     if live:
         lines.append(line("A job that is started in another way: hangtop --pid PID"))
     return lines
 
 
 def _seen_on(node: Node) -> list[Line]:
-    """What was found on a node that answers, instead of a rank."""
+    """Return what was seen on a responding node instead of a rank."""
     lines = []
     if node.processes is not None:
         lines.append(line(f"{node.name}: {plural(node.processes, 'process', 'processes')} seen."))
@@ -377,11 +376,11 @@ def _seen_on(node: Node) -> list[Line]:
 
 
 def _states(nodes: Sequence[Node]) -> list[Line]:
-    """In which state nodes are, and why; those with one reason in one line, with the fix."""
+    """Return the states of nodes with reasons; one line with the fix per reason."""
     lines = []
     for group in alike(nodes):
         node = group[0]
-        name = node_sets.fold(one.name for one in group)
+        name = node_sets.fold(member.name for member in group)
         reason = (node.reason if len(group) == 1 else node.cause) or ""
         fix = line("  ", (node.fix, "code")) if node.fix and len(group) == 1 else ""
         lines.append(line((f"{name}: {node.state}", node_role(node.state)), f"  {reason}", fix))
@@ -389,7 +388,7 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
 
 
 def no_answer(snapshot: Snapshot, *, live: bool) -> list[Line]:
-    """No node answers: in which state each is, and why."""
+    """Return the state of each node and the reason, when no node responds."""
     waiting = all(node.state == "connecting" for node in snapshot.nodes)
     text = "Connecting; no node has answered yet." if waiting else "No node answers."
     again = (

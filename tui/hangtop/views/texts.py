@@ -1,4 +1,4 @@
-"""Texts that open over a page: help, command log, environment, everything of a rank."""
+"""Texts that open over a page: help, command log, environment, everything about a rank."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
-"""Told with the arrow keys."""
+"""Actions that help describes together with the arrow keys."""
 
 NOT_READ = line(("  not read", "dim"))
 
 
 def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
-    """Keys of this screen first, then all others, with why one is not possible now.
+    """Return the keys of this screen, then all others, each with why it is not possible now.
 
-    What is of running jobs alone is only named where none is looked at.
+    Keys for running jobs are only listed by name where no running job is observed.
     """
     never = [action for action in actions if not action.offered(now)]
     offered = [action for action in actions if action.offered(now)]
@@ -95,7 +95,7 @@ def _help_line(action: Action, now: Situation | None) -> Line:
 
 
 def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> list[Line]:
-    """What ran on nodes, newest first; `named` tells on which."""
+    """Return the commands that ran on nodes, newest first; with `named` each with its node."""
     lines = []
     for record in reversed(list(records)):
         pids = ",".join(str(pid) for pid in record.pids[:4]) + (
@@ -117,7 +117,7 @@ def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> li
 
 
 def environment_lines(rank: Rank) -> list[Line]:
-    """Command line and environment of a rank."""
+    """Return the command line and the environment of a rank."""
     process = rank.process
     lines = [line(("Command line", "title"))]
     lines += [line(f"  {part}") for part in process.cmdline or (process.comm,)]
@@ -141,7 +141,7 @@ def environment_lines(rank: Rank) -> list[Line]:
 def rank_text(
     snapshot: Snapshot, job: Job, diagnosis: Diagnosis | None, rank: Rank, now: float
 ) -> list[Line]:
-    """Everything known of a rank, to read, copy or send."""
+    """Return everything known about a rank, to read, copy or send."""
     title = line(
         (rank.name, "title"),
         f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",

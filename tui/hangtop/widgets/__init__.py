@@ -1,1 +1,1 @@
-"""Widgets that paint lines; what stands in the lines comes from `hangtop.views`."""
+"""Widgets that paint lines; the content of the lines comes from `hangtop.views`."""

@@ -22,18 +22,18 @@ class Bar(LinePane, can_focus=False):
         self._make: Callable[[int], Line] = lambda width: EMPTY
 
     def show(self, make: Callable[[int], Line]) -> None:
-        """Show what `make` gives for the present width, now and after resizing."""
+        """Show the result of `make` for the present width, now and after resizing."""
         self._make = make
         self.paint()
 
     def prepare(self, width: int) -> int:
-        """There is one line."""
+        """Return the number of lines: one."""
         return 1
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """The line."""
+        """Return the line."""
         return self._make(width), ""
 
     def text_lines(self) -> list[Line]:
-        """The line, at a generous width."""
+        """Return the line, at a generous width."""
         return [self._make(200)]

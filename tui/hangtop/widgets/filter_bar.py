@@ -1,4 +1,4 @@
-"""The line in which a filter is typed."""
+"""The input line of a filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FilterBar(Input):
-    """Shown by `/`, hidden again by Enter or Esc; the focus goes back to where it was."""
+    """Shown by `/`, hidden by Enter or Esc; the focus then returns to its previous place."""
 
     DEFAULT_CSS = """
     FilterBar { height: 1; border: none; padding: 0 1; display: none; }
@@ -30,8 +30,8 @@ class FilterBar(Input):
         self._back: Widget | None = None
 
     def open(self, text: str) -> None:
-        """Show the line with the filter there is."""
-        if not self.display:  # else the focus is here already
+        """Show the line with the current filter."""
+        if not self.display:  # else it has the focus already
             self._back = self.screen.focused
         self.display = True
         with self.prevent(Input.Changed):
@@ -44,7 +44,7 @@ class FilterBar(Input):
         self.screen.set_focus(self._back)
 
     def on_key(self, event: events.Key) -> None:
-        """Esc leaves without a filter."""
+        """Leave without a filter on Esc."""
         if event.key == "escape":
             event.stop()
             event.prevent_default()

@@ -1,4 +1,4 @@
-"""One character for each of any number of ranks, in rows that fold where nothing differs."""
+"""A grid of one character per rank, in rows that fold where nothing differs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from hangtop.terminal.spans import Part
 
 WIDEST = 64
-"""Ranks in one row at most: the eye counts to sixteen, four times."""
+"""Largest number of ranks in one row: the eye counts to sixteen, four times."""
 GAP = 8
 """Ranks between two blanks."""
 
 
 class GridPane(LinePane):
-    """Ranks with the mark of what each has done; full rows that are alike become one line."""
+    """Ranks with the mark of their state; equal full rows become one line."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class GridPane(LinePane):
         marks: Mapping[str, tuple[str, str]],
         plain: frozenset[str],
     ) -> None:
-        """`marks` has character and role of each state; rows of `plain` states only may fold."""
+        """Create it; `marks` has character and role of each state; only `plain` states may fold."""
         super().__init__(title, pane_id=pane_id)
         self._marks = marks
         self._plain = plain
@@ -46,7 +46,7 @@ class GridPane(LinePane):
         self.paint()
 
     def prepare(self, width: int) -> int:
-        """Lay the rows out, when ranks or the room for them are others."""
+        """Lay out the rows, when the ranks or the width have changed."""
         wanted = (width, self.page, self._cells)
         if self._laid_for is None or self._laid_for != wanted:
             self._laid_for = wanted
@@ -62,8 +62,8 @@ class GridPane(LinePane):
         if len(parts) <= self.page:
             return [self._row(part, label) for part in parts]
         lines: list[Line] = []
-        for state, some in groupby(parts, self._alike):
-            rows = list(some)
+        for state, group in groupby(parts, self._alike):
+            rows = list(group)
             if state is None or len(rows) == 1:
                 lines += [self._row(part, label) for part in rows]
             else:
@@ -71,30 +71,30 @@ class GridPane(LinePane):
         return lines
 
     def _alike(self, part: Sequence[tuple[int, str]]) -> str | None:
-        """The one state of a row that may fold; None of any other row."""
+        """Return the one state of a row that may fold; None for any other row."""
         states = {state for _, state in part}
         return states.pop() if len(states) == 1 and states <= self._plain else None
 
     def _row(self, part: Sequence[tuple[int, str]], label: int) -> Line:
         spans: list[Part] = [(f"{_ends(part):<{label}}", "label")]
         for at in range(0, len(part), GAP):
-            for state, some in groupby(part[at : at + GAP], lambda cell: cell[1]):
+            for state, group in groupby(part[at : at + GAP], lambda cell: cell[1]):
                 mark, role = self._marks[state]
-                spans.append((mark * len(list(some)), role))
+                spans.append((mark * len(list(group)), role))
             spans.append(" ")
         return line(*spans)
 
     def _folded(self, part: Sequence[tuple[int, str]], state: str, label: int) -> Line:
         mark, role = self._marks[state]
-        told = f" {plural(len(part), 'rank')}"
-        return line((f"{_ends(part):<{label}}", "label"), (mark * GAP, role), ("⋯", "dim"), told)
+        count = f" {plural(len(part), 'rank')}"
+        return line((f"{_ends(part):<{label}}", "label"), (mark * GAP, role), ("⋯", "dim"), count)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """One row."""
+        """Return one row."""
         return self._lines[index], ""
 
     def text_lines(self) -> list[Line]:
-        """For each state its ranks: what a terminal shows as marks is of no use elsewhere."""
+        """Return the ranks of each state: the marks of the screen are of no use elsewhere."""
         by_state: dict[str, list[int]] = {}
         for rank, state in self._cells:
             by_state.setdefault(state, []).append(rank)

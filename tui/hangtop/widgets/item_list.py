@@ -1,4 +1,4 @@
-"""A list whose entries wrap over as many lines as they need, with a cursor on whole entries."""
+"""A list of wrapped entries, with a cursor on whole entries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ItemList(LinePane):
-    """For tens of entries that must be read whole: evidence, steps, blind spots."""
+    """A list for tens of entries that must be read whole: evidence, steps, blind spots."""
 
     class Opened(Message):
         """Enter was pressed on an entry."""
@@ -32,7 +32,7 @@ class ItemList(LinePane):
         self.empty: Sequence[Line] = ()
         self.cursor_key: str | None = None
         self._moved = False
-        """Whether a person has moved the cursor; until then it is on the first entry."""
+        """Whether the user has moved the cursor; until then it is on the first entry."""
         self._laid: list[tuple[str, Line]] = []
 
     def set_items(self, items: Sequence[Item], empty: Sequence[Line] = ()) -> None:
@@ -44,7 +44,7 @@ class ItemList(LinePane):
         self.paint()
 
     def start_at(self, key: str) -> None:
-        """Put the cursor on an entry, which may not be there yet, and show the top."""
+        """Put the cursor on an entry, which may not exist yet, and show the top."""
         self.top, self.cursor_key, self._moved = 0, key, True
 
     @property
@@ -59,20 +59,20 @@ class ItemList(LinePane):
             self._laid += [("", part) for part in wrap(text, width)]
         for item in self.items:
             for text in item.lines:
-                # On a narrow screen the text matters more than where it begins.
+                # On a narrow screen the text matters more than its indent.
                 parts = wrap(text, width - 2, min(item.indent, width // 3))
                 self._laid += [(item.key, part) for part in parts]
         return len(self._laid)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """One line of an entry; the first one carries the cursor's mark."""
+        """Return one line of an entry; the first one carries the cursor's mark."""
         key, text = self._laid[index]
         if not key:
             return text, ""
-        here = key == self.cursor_key
+        is_current = key == self.cursor_key
         first = index == 0 or self._laid[index - 1][0] != key
-        mark = Span("▸ " if here and first else "  ", "focus")
-        return (mark, *text), ("resting" if here and self.has_focus else "")
+        mark = Span("▸ " if is_current and first else "  ", "focus")
+        return (mark, *text), ("resting" if is_current and self.has_focus else "")
 
     def move(self, count: int) -> None:
         """Move the cursor by entries; the whole entry comes into view."""
@@ -90,21 +90,21 @@ class ItemList(LinePane):
         self.paint()
 
     def move_end(self, direction: int) -> None:
-        """To the first or last entry."""
+        """Move to the first or last entry."""
         self.move(direction * max(len(self.items), 1))
 
     def open(self) -> None:
-        """What Enter does."""
+        """Do what Enter does."""
         if self.current is not None:
             self.post_message(self.Opened(self, self.current))
 
     def current_text(self) -> str:
-        """What `y` copies: the entry's command, if it has one."""
+        """Return what `y` copies: the entry's command, if it has one."""
         item = self.current
         if item is None:
             return super().current_text()
         return item.copied
 
     def text_lines(self) -> list[Line]:
-        """All entries."""
+        """Return all entries."""
         return [text for item in self.items for text in item.lines] or list(self.empty)

@@ -1,10 +1,9 @@
 """A framed pane of lines that repaints only what changed.
 
-Textual's own lists repaint the whole widget when one cell changes; over a slow link a monitor
-that does so falls seconds behind its own keys. This pane remembers the lines it painted,
-composes the visible ones again when told to, and refreshes the part of each line that differs.
-It keeps its own scroll offset instead of `ScrollView`'s so that scrolling goes through the same
-comparison.
+Textual's own lists repaint the whole widget when one cell changes; over a slow link a monitor that
+does so falls seconds behind its own keys. This pane keeps the lines it painted, composes the
+visible ones again on `paint`, and refreshes the part of each line that differs. It keeps its own
+scroll offset instead of `ScrollView`'s so that scrolling goes through the same comparison.
 """
 
 from __future__ import annotations
@@ -40,11 +39,13 @@ FRAMES: dict[str, tuple[str, ...]] = {
     "ascii-thin": ("+", "-", "+", "|", "+", "+"),
     "ascii-heavy": ("#", "=", "#", "#", "#", "#"),
 }
-"""Corner, edge, corner, side, corner, corner: a focused pane is heavier, not only coloured."""
+"""Corner, edge, corner, side, corner, corner: the frame of a focused pane differs in weight, not
+only in colour.
+"""
 
 
 class LinePane(Widget, can_focus=True):
-    """Base of every pane: a frame with a title, and lines inside it."""
+    """The base of every pane: a frame with a title, and lines inside it."""
 
     DEFAULT_CSS = "LinePane { height: 1fr; width: 1fr; overflow: hidden hidden; }"
     framed = True
@@ -53,7 +54,7 @@ class LinePane(Widget, can_focus=True):
         super().__init__(id=pane_id)
         self.heading: Line = line((title, "title"))
         self.note: Line = EMPTY
-        """Right end of the top edge: ages, counts, who did not answer."""
+        """Right end of the top edge: ages, counts, silent nodes."""
         self.hint: Line = EMPTY
         """Right end of the bottom edge."""
         self.top = 0
@@ -61,29 +62,29 @@ class LinePane(Widget, can_focus=True):
 
     @property
     def flat(self) -> bool:
-        """Whether the app draws with ASCII characters alone."""
+        """Whether the app draws with ASCII characters only."""
         return bool(getattr(self.app, "ascii", False))
 
     # What subclasses say
 
     def prepare(self, width: int) -> int:
-        """Get ready to be painted `width` cells wide; how many lines there are to scroll."""
+        """Prepare to be painted `width` cells wide; return the number of lines to scroll."""
         raise NotImplementedError
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """Line `index`, and the role laid over all of it."""
+        """Return line `index`, and the role laid over all of it."""
         raise NotImplementedError
 
     def header_line(self, width: int) -> Line | None:
-        """A line that stays above the scrolled ones."""
+        """Return a line that stays above the scrolled ones."""
         return None
 
     def text_lines(self) -> list[Line]:
-        """Everything in the pane, for copying and pagers."""
+        """Return everything in the pane, for copying and pagers."""
         raise NotImplementedError
 
     def current_text(self) -> str:
-        """What `y` copies: the line under the cursor, or everything."""
+        """Return what `y` copies: the line under the cursor, or everything."""
         return plain_lines(self.text_lines())
 
     # Painting
@@ -100,13 +101,13 @@ class LinePane(Widget, can_focus=True):
 
     @property
     def page(self) -> int:
-        """How many scrolled lines are visible."""
+        """The number of visible scrolled lines."""
         frame = 2 if self.framed else 0
         header = 1 if self.header_line(self.inner_width) is not None else 0
         return max(self.size.height - frame - header, 0)
 
     def retitle(self, heading: Line, note: Line = EMPTY, hint: Line = EMPTY) -> None:
-        """Change the texts on the frame; painted with the next `paint`."""
+        """Change the texts on the frame, drawn with the next `paint`."""
         self.heading, self.note, self.hint = heading, note, hint
 
     def paint(self) -> None:
@@ -133,11 +134,11 @@ class LinePane(Widget, can_focus=True):
         page = self.page
         rows = self._rows(total, page)
         lines = self._framed(rows, width, height, total, page) if self.framed else rows
-        # Once more: what was cut to fit got an ellipsis.
+        # A second time: cropping has added an ellipsis.
         return [(self._twin(text), role) for text, role in lines[:height]]
 
     def _rows(self, total: int, page: int) -> list[tuple[Line, str]]:
-        """The lines inside the frame that are in view, each with the role laid over it."""
+        """Return the visible lines inside the frame, each with the role laid over it."""
         inner = self.inner_width
         header = self.header_line(inner)
         self.top = max(0, min(self.top, total - page))
@@ -148,9 +149,9 @@ class LinePane(Widget, can_focus=True):
         return rows
 
     def shows(self, text: str) -> bool:
-        """Whether a text is in view, whole: what may differ is where its lines are broken."""
+        """Return whether a text is in view as a whole, however its lines are broken."""
         rows = self._rows(self.prepare(self.inner_width), self.page)
-        return holds([plain(self._twin(one)) for one, _ in rows], text)
+        return holds([plain(self._twin(spans)) for spans, _ in rows], text)
 
     def _twin(self, text: Line) -> Line:
         return twin(text, flat=self.flat)
@@ -181,12 +182,12 @@ class LinePane(Widget, can_focus=True):
     def _edge(
         self, start: str, edge: str, end: str, left: Line, right: Line, width: int, role: str
     ) -> Line:
-        """One horizontal edge with a text at each end."""
-        room = width - 4
-        if room <= 0:
+        """Return one horizontal edge with a text at each end."""
+        text_width = width - 4
+        if text_width <= 0:
             return (Span((start + edge * max(width - 2, 0) + end)[:width], role),)
-        left = crop(self._twin(left), room - 2)
-        right = crop(self._twin(right), room - cells(left) - 5) if right else EMPTY
+        left = crop(self._twin(left), text_width - 2)
+        right = crop(self._twin(right), text_width - cells(left) - 5) if right else EMPTY
         spans = [Span(start + edge, role)]
         used = 2
         if left:
@@ -199,7 +200,7 @@ class LinePane(Widget, can_focus=True):
         return (*spans, Span(edge + end, role))
 
     def render_line(self, y: int) -> Strip:
-        """What `paint` composed, as Textual wants it."""
+        """Return a line that `paint` composed, in Textual's form."""
         if not self._painted or len(self._painted) != self.size.height:
             self._painted = self._compose_lines(*self.size)
         if y >= len(self._painted):
@@ -214,7 +215,7 @@ class LinePane(Widget, can_focus=True):
         self.paint()
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """The frame of the pane with the focus is heavier."""
+        """Draw a heavier frame while the pane has the focus."""
         super().watch_has_focus(has_focus)
         self.paint()
 
@@ -229,20 +230,20 @@ class LinePane(Widget, can_focus=True):
     # Moving
 
     def scroll_lines(self, count: int) -> None:
-        """Scroll by lines; the ends are found by `paint`."""
+        """Scroll by lines; `paint` limits it at the ends."""
         self.top = max(0, self.top + count)
         self.paint()
 
     def move(self, count: int) -> None:
-        """Up or down by lines; panes with a cursor move that."""
+        """Move up or down by lines; panes with a cursor move the cursor."""
         self.scroll_lines(count)
 
     def move_page(self, direction: int) -> None:
-        """Up or down by a page less one line."""
+        """Move up or down by a page less one line."""
         self.move(direction * max(self.page - 1, 1))
 
     def move_end(self, direction: int) -> None:
-        """To the first or the last line."""
+        """Move to the first or the last line."""
         self.top = 0
         self.move(0 if direction < 0 else 1_000_000)
 
@@ -254,17 +255,17 @@ def _overlaid(text: Line, role: str) -> Line:
 
 
 def style_of(role: str) -> Style:
-    """Style of a role, or of a role with an overlay: `bad+cursor`."""
-    known = ROLES.get(role)
-    if known is None:
+    """Return the style of a role, or of a role with an overlay: `bad+cursor`."""
+    style = ROLES.get(role)
+    if style is None:
         base, _, over = role.partition("+")
-        known = ROLES.get(base, ROLES[""]) + ROLES.get(over, ROLES[""])
-        ROLES[role] = known
-    return known
+        style = ROLES.get(base, ROLES[""]) + ROLES.get(over, ROLES[""])
+        ROLES[role] = style
+    return style
 
 
 def _changed(before: tuple[Line, str], after: tuple[Line, str], y: int) -> Region:
-    """The part of one painted line that differs, span by span from both ends."""
+    """Return the part of a painted line that differs, span by span from both ends."""
     old, new = before[0], after[0]
     start = 0
     head = 0

@@ -1,7 +1,7 @@
 """A table over any number of rows: columns are data, only visible rows are ever rendered.
 
-The cursor belongs to a row's key, not to its place, so it stays on the same rank while rows
-are sorted, filtered and renewed under it. On narrow screens columns drop by priority.
+The cursor belongs to a row's key, not to its place, so it stays on the same rank while rows are
+sorted, filtered and renewed. On narrow screens columns drop by priority.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SAMPLED_ROWS = 100
-"""Rows that column widths are taken from, besides the visible ones."""
+"""Number of rows that column widths are measured on, besides the visible ones."""
 WORTH_GIVING_BACK = 4
 """Columns keep the width they once needed, unless this many cells are missing elsewhere."""
 
@@ -38,7 +38,7 @@ class LineTable(LinePane, Generic[T]):
             self.item = item
 
     class Moved(Message):
-        """The cursor stands on another row."""
+        """The cursor moved to another row."""
 
         def __init__(self, table: LineTable[Any], item: Any) -> None:
             super().__init__()
@@ -65,30 +65,31 @@ class LineTable(LinePane, Generic[T]):
         self.marks: frozenset[str] = frozenset()
         self.cursor_key: str | None = None
         self.chosen = False
-        """Whether somebody put the cursor where it is; until then it stays on the first row."""
+        """Whether the user moved the cursor; until then it stays on the first row."""
         self.empty: Sequence[Line] = ()
-        """Shown when there is no row: what was looked for, and what was found instead."""
+        """The text shown when there is no row: what was searched for, and what was seen instead."""
         self._given: Sequence[T] = ()
         self._flat = True
-        """Whether none of them is a heading."""
+        """Whether no row is a heading."""
         self._accept: Callable[[T], bool] | None = None
         self._none: Line = EMPTY
-        """Shown when there are rows, and none is accepted."""
+        """The text shown when there are rows, but none is accepted."""
         self._laid: list[Line] = []
-        """What is shown without rows, wrapped."""
+        """The wrapped text that is shown without rows."""
         self._items: list[T] = []
         self._keys: list[str] = []
         self._places: dict[str, int] = {}
         self._sizes: dict[str, tuple[object, list[int]]] = {}
-        """How wide the cells are of rows that are not in view, by key, as long as a row, or what it
-        `looks` like, is the same object."""
+        """Cell widths of rows out of view, by key, valid while a row, or its `looks`, is the same
+        object.
+        """
         self._drawn: dict[int, Drawn] = {}
         """The rows in view, by place."""
         self._widths: dict[str, int] = {}
         self._whole: dict[str, int] = {}
-        """What columns would need to cut nothing at all."""
+        """The column widths that would cut nothing at all."""
         self._filled: set[str] = set()
-        """Columns in which anything has ever stood."""
+        """Columns in which any cell was ever filled."""
         self._layout: list[tuple[Column[T], int]] = []
 
     # Data
@@ -113,7 +114,7 @@ class LineTable(LinePane, Generic[T]):
         self._arrange()
 
     def set_filter(self, accept: Callable[[T], bool] | None, none: Line = EMPTY) -> None:
-        """Show only rows that are accepted; ``none`` is said where none is."""
+        """Show only rows that are accepted; ``none`` is shown where none is."""
         self._accept, self._none = accept, none
         self._arrange()
 
@@ -123,11 +124,11 @@ class LineTable(LinePane, Generic[T]):
         self._arrange()
 
     def sort_columns(self) -> list[str | None]:
-        """What `<` and `>` step through: what can be seen, and None, the order rows come in."""
+        """Return the columns that `<` and `>` step through; None stands for the given order."""
         return [None, *(column.key for column, _ in self._layout if column.sort)]
 
     def heading_of(self, item: T) -> Line | None:
-        """The line of an item that stands over others, instead of cells; it moves with them."""
+        """Return the line of a heading, drawn instead of cells and moved with them; else None."""
         return None if self._heading is None else self._heading(item)
 
     def _arrange(self) -> None:
@@ -147,14 +148,14 @@ class LineTable(LinePane, Generic[T]):
         self.paint()
 
     def _in_order(self) -> list[T]:
-        """What is to be shown; quick for many rows of which little is asked."""
+        """Return the shown rows in order; fast for many rows without filter and sorting."""
         plain_order = self.order.column is None and not self.order.inverted
         if self._flat and plain_order and self._accept is None:
             return list(self._given)
         return [item for part in self._parts() for item in part]
 
     def _parts(self) -> list[list[T]]:
-        """What passes the filter, sorted below each heading; headings stay before theirs."""
+        """Return the accepted rows, sorted below each heading; headings stay before theirs."""
         parts: list[list[T]] = []
         heads: list[list[T]] = []
         for item in self._given:
@@ -180,7 +181,7 @@ class LineTable(LinePane, Generic[T]):
 
     @property
     def cursor(self) -> int:
-        """Place of the cursor's row."""
+        """The place of the cursor's row."""
         return self._places.get(self.cursor_key or "", 0)
 
     @property
@@ -189,7 +190,7 @@ class LineTable(LinePane, Generic[T]):
         return self._items[self.cursor] if self._items else None
 
     def select(self, key: str) -> bool:
-        """Put the cursor on a row; False when it is not there."""
+        """Put the cursor on a row; return False when it does not exist."""
         if key not in self._places:
             return False
         self.chosen = True
@@ -209,11 +210,11 @@ class LineTable(LinePane, Generic[T]):
         self.select(self.key_of(self._items[place]))
 
     def move_end(self, direction: int) -> None:
-        """To the first or last row."""
+        """Move to the first or last row."""
         self.move(direction * max(len(self._items), 1))
 
     def open(self) -> None:
-        """What Enter does."""
+        """Do what Enter does."""
         if self.current is not None:
             self.post_message(self.Opened(self, self.current))
 
@@ -244,7 +245,7 @@ class LineTable(LinePane, Generic[T]):
     # Lines
 
     def prepare(self, width: int) -> int:
-        """Lay the columns out."""
+        """Lay out the columns."""
         if not self._items:
             self._laid = wrap_all(self._instead(), width)
             return len(self._laid)
@@ -259,12 +260,12 @@ class LineTable(LinePane, Generic[T]):
         return len(self._items)
 
     def _instead(self) -> Sequence[Line]:
-        """What is said where there is no row to show."""
+        """Return the text for the case that there is no row to show."""
         refused = self._given and self._accept is not None and self._none
         return (self._none,) if refused else self.empty
 
     def _measured(self) -> dict[str, int]:
-        """How wide each column would be for what stands in it now."""
+        """Return the width that each column needs for its present cells."""
         present = self._present()
         widths = {}
         for column, size in zip(self.columns, present, strict=True):
@@ -277,34 +278,34 @@ class LineTable(LinePane, Generic[T]):
         return widths
 
     def _present(self) -> list[int]:
-        """The widest cell of each column, of the first rows and those in view."""
+        """Return the widest cell of each column, among the first rows and those in view."""
         in_view = self._items[self.top : self.top + self.size.height]
         drawn, self._drawn = self._drawn, {}
         for place, item in enumerate(in_view, self.top):
             if self.heading_of(item) is None:
                 row = [column.cell(item) for column in self.columns]
-                same = (one := drawn.get(place)) is not None and one.cells == row
-                self._drawn[place] = one if one is not None and same else Drawn(row)
-        sizes = [one.sizes for one in self._drawn.values()]
+                same = (last_drawn := drawn.get(place)) is not None and last_drawn.cells == row
+                self._drawn[place] = last_drawn if last_drawn is not None and same else Drawn(row)
+        sizes = [drawn_row.sizes for drawn_row in self._drawn.values()]
         before, self._sizes = self._sizes, {}
         for key, item in zip(self._keys[:SAMPLED_ROWS], self._items[:SAMPLED_ROWS], strict=True):
             if self.heading_of(item) is not None:
                 continue
-            known, looks = before.get(key), getattr(item, "looks", item)
-            if known is None or known[0] is not looks:
-                known = (looks, [cells(column.cell(item)) for column in self.columns])
-            self._sizes[key] = known
-            sizes.append(known[1])
+            cached, looks = before.get(key), getattr(item, "looks", item)
+            if cached is None or cached[0] is not looks:
+                cached = (looks, [cells(column.cell(item)) for column in self.columns])
+            self._sizes[key] = cached
+            sizes.append(cached[1])
         return [max(size) for size in zip(*sizes, strict=True)] or [0] * len(self.columns)
 
     def _is_tight(self) -> bool:
-        """Whether a column was left out or got less room than it could use."""
+        """Return whether a column was left out or is narrower than its cells."""
         shown = {column.key: size for column, size in self._layout}
         wanted = (c.key for c in self.columns if not c.optional or c.key in self._filled)
         return any(shown.get(key, 0) < self._widths[key] for key in wanted)
 
     def _fitted(self, width: int) -> list[tuple[Column[T], int]]:
-        """Columns that have room, with their widths; one blank between them."""
+        """Return the columns that fit, with their widths; one blank between them."""
         kept = [c for c in self.columns if not c.optional or c.key in self._filled]
 
         def need(column: Column[T]) -> int:
@@ -319,8 +320,8 @@ class LineTable(LinePane, Generic[T]):
         widths = {c.key: need(c) for c in kept}
         spare = width - sum(widths.values()) - len(kept) + 1
         flexible = [c.key for c in kept if c.flex]
-        # Beyond their usual maximum only when all have that; what is left then stays at the end.
-        # Who lacks least comes first, so that one long text does not cut those beside it.
+        # Beyond their usual maximum only when all have that; the rest stays at the end. Columns
+        # that need least come first, so that one long text does not cut its neighbours.
         for wishes in (self._widths, self._whole):
             for key in sorted(flexible, key=lambda key: wishes[key] - widths[key]):
                 share = max(min(wishes[key] - widths[key], spare), 0)
@@ -329,7 +330,7 @@ class LineTable(LinePane, Generic[T]):
         return [(column, widths[column.key]) for column in kept]
 
     def header_line(self, width: int) -> Line | None:
-        """Titles of the columns that are shown, the sorted one marked."""
+        """Return the titles of the shown columns, the sorted one marked."""
         if not self.headed or not self._items:
             return None
         spans: list[Span] = [Span("  ")]
@@ -341,15 +342,15 @@ class LineTable(LinePane, Generic[T]):
         return tuple(spans[:-1])
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """One row, or one line of what is said when there is none."""
+        """Return one row, or one line of the text shown without rows."""
         if not self._items:
             return self._laid[index], ""
         item = self._items[index]
         key = self.key_of(item)
-        here = key == self.cursor_key
-        overlay = ("cursor" if self.has_focus else "resting") if here else ""
+        is_current = key == self.cursor_key
+        overlay = ("cursor" if self.has_focus else "resting") if is_current else ""
         mark = "✔" if key in self.marks else " "
-        start = (Span("▸" if here else " ", "focus"), Span(mark, "info"))
+        start = (Span("▸" if is_current else " ", "focus"), Span(mark, "info"))
         heading = self.heading_of(item)
         if heading is not None:
             return fit((*start, *heading), width), overlay
@@ -357,7 +358,7 @@ class LineTable(LinePane, Generic[T]):
         return row.line(start, self._layout, self._numbers, width), overlay
 
     def text_lines(self) -> list[Line]:
-        """All rows, every column at its natural width."""
+        """Return all rows, every column at its natural width."""
         if not self._items:
             return list(self._instead())
         rows = [
@@ -375,7 +376,7 @@ class LineTable(LinePane, Generic[T]):
         return [_joined(titles, sizes, self.columns), *lines] if self.headed else lines
 
     def row_text(self, item: T) -> str:
-        """A row as text, whatever columns there is room for: what filters search and `y` copies."""
+        """Return a row as text with all columns, for filters and for `y`."""
         heading = self.heading_of(item)
         if heading is not None:
             return plain(heading).strip()
@@ -383,7 +384,7 @@ class LineTable(LinePane, Generic[T]):
         return "  ".join(text for text in cells_of if text)
 
     def current_text(self) -> str:
-        """The row under the cursor."""
+        """Return the row under the cursor."""
         return super().current_text() if self.current is None else self.row_text(self.current)
 
 

@@ -1,4 +1,4 @@
-"""A tree as a table of its visible rows; what is folded is kept by key across new data."""
+"""A tree as a table of its visible rows; folding is kept by key across new data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LineTree(LineTable[T]):
-    """A `LineTable` that remembers which branches a user has closed, and which opened."""
+    """A `LineTable` that remembers which branches the user closed, and which they opened."""
 
     folded: frozenset[str] = frozenset()
     opened: frozenset[str] = frozenset()

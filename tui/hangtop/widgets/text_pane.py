@@ -27,11 +27,11 @@ class TextPane(LinePane):
         self.wrapped = wrapped
         self.indent = indent
         self.follow = False
-        """Keep the end in view while lines are added."""
+        """Whether the end is kept in view while lines are added."""
         self._lines: tuple[Line, ...] = ()
         self._laid: list[Line] = []
         self._begins: list[int] = []
-        """Where each line begins among those that are laid out."""
+        """Where each line begins among the laid-out lines."""
         self._laid_for: tuple[int, tuple[Line, ...], bool] | None = None
 
     def set_lines(self, lines: Sequence[Line]) -> None:
@@ -42,7 +42,7 @@ class TextPane(LinePane):
         self.paint()
 
     def prepare(self, width: int) -> int:
-        """Wrap, when the text or the width is another; of text that has grown only what is new."""
+        """Wrap the text after a change of text or width; of a longer text only the new lines."""
         wanted = (width, self._lines, self.wrapped)
         if self._laid_for != wanted:
             kept = self._as_before(wanted)
@@ -58,17 +58,17 @@ class TextPane(LinePane):
         return len(self._laid)
 
     def _as_before(self, wanted: tuple[int, tuple[Line, ...], bool]) -> int:
-        """How many lines, from the first on, are laid out as they should be."""
+        """Return how many lines, from the first on, are still laid out correctly."""
         if self._laid_for is None or (self._laid_for[0], self._laid_for[2]) != wanted[::2]:
             return 0
         pairs = enumerate(zip(self._laid_for[1], wanted[1], strict=False))
-        most = min(len(self._laid_for[1]), len(wanted[1]))
-        return next((at for at, (old, new) in pairs if old is not new), most)
+        shorter = min(len(self._laid_for[1]), len(wanted[1]))
+        return next((at for at, (old, new) in pairs if old is not new), shorter)
 
     def _indent_of(self, item: Line) -> int:
-        """Under the value of a labelled line, else under its first character and `indent`.
+        """Return the indent of wrapped parts: a labelled line's value, else text plus `indent`.
 
-        Keys in a column are labels, too; possible ones are drawn otherwise than the others.
+        Keys in a column are labels, too; possible ones are drawn unlike the others.
         """
         column = item[0].text.endswith(" ") and item[0].role in ("key", "off") if item else False
         if item and (column or item[0].role == "label"):
@@ -84,14 +84,14 @@ class TextPane(LinePane):
             self.paint()
 
     def first_shown(self) -> int:
-        """Which line `show_line` would have put where the view is."""
+        """Return the line that `show_line` would have put where the view is."""
         self.prepare(self.inner_width)
         return max(bisect_right(self._begins, self.top + 2) - 1, 0)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
-        """One laid-out line."""
+        """Return one laid-out line."""
         return (self._laid[index] if index < len(self._laid) else EMPTY), ""
 
     def text_lines(self) -> list[Line]:
-        """The lines as they were given, not as they were wrapped."""
+        """Return the lines as they were given, not as they were wrapped."""
         return list(self._lines)

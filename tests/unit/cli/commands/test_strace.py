@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
-from hangtop.cli.commands.strace import others
+from hangtop.cli.commands.strace import socket_ends
 from hangtop_core.model.updates import Update
 from support.build import NOW, World
 
@@ -39,7 +39,7 @@ def test_every_node_is_asked_once_and_all_are_waited_for_together() -> None:
     snapshot = world.snapshot()
     ranks = [rank for job in snapshot.jobs for rank in job.ranks]
     session = Asked(Update(snapshot, {}, NOW))
-    found = others(cast("Session", session), ranks)
+    found = socket_ends(cast("Session", session), ranks)
     assert sorted(found) == sorted((rank.node, rank.process.pid) for rank in ranks)
     assert [(node, len(pids)) for node, pids in session.asked] == [("n0", 8), ("n1", 8)]
     assert session.waited == 1

@@ -43,7 +43,7 @@ def test_no_meaning_is_left_over() -> None:
     read = set()
     bases = {base for kind in jsondoc.structs() for base in kind.__mro__}
     for base in (one for one in bases if issubclass(one, Struct) and one is not Struct):
-        for name in inspect.get_annotations(base).keys() - jsondoc.told(base):
+        for name in inspect.get_annotations(base).keys() - jsondoc.field_docstrings(base):
             own = f"{jsondoc.title(base)}.{name}"
             read.add(own if own in MEANINGS else name)
     assert set(MEANINGS) - read == set()

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and how they are completed and checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hangtop_core.text.rank_sets import parse
 
 Commands = argparse._SubParsersAction
 NOT_IN_FILE = ("pid", "job_key")
-"""Options that are about one job, and no defaults."""
+"""Options that are about one job, and therefore cannot be set in the config file."""
 
 DEFAULTS: dict[str, Any] = {
     "pid": [],
@@ -42,20 +42,21 @@ DEFAULTS: dict[str, Any] = {
     "fanout": 32,
     "connect_timeout": 10.0,
 }
-"""Applied last, so that an option before the command counts as much as one after it, and the
-config file counts more."""
+"""Defaults, applied last, so that an option before the command counts as much as one after it, and
+the config file counts more.
+"""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser, and one for each command, that says what is wrong and not all that is right."""
+    """A parser whose errors state only what is wrong, without the usage; also for each command."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it as all other wrong usage is said, and end with status 2."""
+        """Print the error like every other usage error, and exit with status 2."""
         self.exit(2, f"hangtop: {message}\n`{self.prog} --help` shows every option.\n")
 
 
 def seconds(text: str) -> float:
-    """A duration in seconds, above zero and below a million: eleven days."""
+    """Parse a duration in seconds, above zero and below a million: eleven days."""
     value = float(text)
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(
@@ -65,14 +66,14 @@ def seconds(text: str) -> float:
 
 
 def pid(text: str) -> int:
-    """A process id."""
+    """Parse a process id."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
     return int(text)
 
 
 def rank(text: str) -> int:
-    """A rank: its number, or `pid4711` of one that has none."""
+    """Parse a rank: its number, or `pid4711` for one without a number."""
     try:
         (number,) = parse(text)
     except ValueError:
@@ -81,16 +82,17 @@ def rank(text: str) -> int:
 
 
 def add_flag(group: argparse._ArgumentGroup, name: str, text: str) -> None:
-    """An option without a value, and `--no-NAME`, which takes back what the config file says."""
+    """Add an option without a value, and `--no-NAME`, which overrides the config file."""
     group.add_argument(name, action="store_true", help=text)
     no, dest = f"--no-{name[2:]}", name[2:].replace("-", "_")
     group.add_argument(no, dest=dest, action="store_false", help=argparse.SUPPRESS)
 
 
 def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> None:
-    """What to observe, and how often.
+    """Add the options on what to observe, and how often.
 
-    Nothing has a default here: a subcommand's default would overwrite what stands before it.
+    No option has a default here: a subcommand's default would overwrite a value before the
+    subcommand.
     """
     if choose:
         add_targets(parser)
@@ -135,14 +137,14 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
 
 
 def count(text: str) -> int:
-    """A number from 1 to 9,999."""
+    """Parse a number from 1 to 9,999."""
     if not text.isdecimal() or not 0 < int(text) < 10_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 9999")
     return int(text)
 
 
 def add_targets(parser: argparse.ArgumentParser) -> None:
-    """On which nodes, and how to get there."""
+    """Add the options on which nodes to observe, and how to reach them."""
     group = parser.add_argument_group(
         "on which nodes",
         "Without any of these: this machine; where no rank runs on it and there is Slurm, your job "
@@ -224,7 +226,7 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
-    """How the terminal app is drawn."""
+    """Add the options on how the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
     add_flag(group, "--ascii", "draw with ASCII characters only")
     add_flag(group, "--light", "colours for a light background")
@@ -232,7 +234,7 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
-    """A capture that is looked at instead of a running job."""
+    """Add the option for a capture, which is shown instead of a running job."""
     parser.add_argument(
         "capture",
         nargs="?",
@@ -242,7 +244,7 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def in_file() -> dict[str, argparse.Action]:
-    """The options that the config file may set, by their keys in it."""
+    """Return the options that the config file may set, by their keys in the file."""
     parser = argparse.ArgumentParser(add_help=False)
     add_observing(parser)
     add_screen(parser)
@@ -257,16 +259,17 @@ def complete(
     sample_early: float | None = None,
     interval: float | None = None,
 ) -> argparse.Namespace:
-    """Fill in what the config file says of options that nobody gave, and then their defaults.
+    """Fill in options that were not given, from the config file, and then from their defaults.
 
     Args:
         arguments: as parsed.
-        sample_every: seconds between two stacks; a short look needs more of them than a long one.
+        sample_every: seconds between two stacks; a short observation needs more of them than a long
+            one.
         sample_early: the same for the first half minute, unless the user says how often.
-        interval: seconds between two looks, unless the user says how many.
+        interval: seconds between two passes, unless the user gives them.
 
     Raises:
-        UsageError: when the config file cannot be used.
+        UsageError: the config file cannot be used.
     """
     given = vars(arguments)
     file = config.defaults(config.read(config.config_path(), in_file()), given)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop capture`."""
+    """Add the arguments of `hangtop capture`."""
     parser = commands.add_parser(
         "capture",
         help="write everything that can be observed into one file, without secrets",
@@ -72,7 +72,7 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def add_open(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop open`."""
+    """Add the arguments of `hangtop open`."""
     parser = commands.add_parser(
         "open",
         help="look through a capture: the same screens, offline",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop core`."""
+    """Add the arguments of `hangtop core`."""
     parser = commands.add_parser(
         "core",
         help="why a rank crashed: stacks out of its core file",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_debug(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop debug`."""
+    """Add the arguments of `hangtop debug`."""
     parser = commands.add_parser(
         "debug",
         help="a pdb prompt in a rank that runs",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_demo(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop demo`."""
+    """Add the arguments of `hangtop demo`."""
     parser = commands.add_parser(
         "demo",
         help="start a small job that really hangs, and look at it",

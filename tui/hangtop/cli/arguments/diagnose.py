@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop diagnose`."""
+    """Add the arguments of `hangtop diagnose`."""
     parser = commands.add_parser(
         "diagnose",
         help="print who holds the job up, and why",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop dump`."""
+    """Add the arguments of `hangtop dump`."""
     parser = commands.add_parser(
         "dump",
         help="print the stacks of all ranks once",

@@ -1,4 +1,4 @@
-"""Arguments of `hangtop flight`: its own, and those that torchfrtrace users type."""
+"""Arguments of `hangtop flight`: its own, and those of torchfrtrace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop flight`."""
+    """Add the arguments of `hangtop flight`."""
     parser = commands.add_parser(
         "flight",
         help="read flight recorders, of a running job or dumped: who holds the job up",
@@ -65,7 +65,7 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_live(parser: argparse.ArgumentParser) -> None:
-    """What may be done to running ranks."""
+    """Add the options on what may be done to running ranks."""
     parser.add_argument(
         "--trigger",
         action="store_true",
@@ -80,7 +80,7 @@ def _add_live(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    """What `-j` prints."""
+    """Add the options on what `-j` prints."""
     parser.add_argument(
         "--selected-ranks",
         nargs="+",
@@ -96,7 +96,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_compatible(parser: argparse.ArgumentParser) -> None:
-    """What else torchfrtrace takes."""
+    """Add the other options of torchfrtrace."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the JSON document to FILE, too"
     )
@@ -109,6 +109,6 @@ def _add_compatible(parser: argparse.ArgumentParser) -> None:
         help="torchft: default groups are numbered within a replica of --group-world-size ranks",
     )
     parser.add_argument("--group-world-size", type=count, metavar="N", help="see --transform-ft")
-    # These need no saying here: files may be missing, and all is told.
+    # These have no effect: missing files are always allowed, and everything is printed.
     parser.add_argument("--allow-incomplete-ranks", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)

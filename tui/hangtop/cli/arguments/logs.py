@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop logs`."""
+    """Add the arguments of `hangtop logs`."""
     parser = commands.add_parser(
         "logs",
         help="read the logs of a job: the first error, and who printed it",

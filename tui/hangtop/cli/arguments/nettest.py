@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments.arguments import Commands
 
 PORT = 29500
-"""torch's own (torch/distributed/run.py)."""
+"""torch's default port (torch/distributed/run.py)."""
 
 
 def add_nettest(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop nettest`."""
+    """Add the arguments of `hangtop nettest`."""
     parser = commands.add_parser(
         "nettest",
         help="say whether nodes can talk, and if not, who is to blame",
@@ -99,7 +99,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def port(text: str) -> int:
-    """Read the number of a port; whether it may be opened the nodes tell."""
+    """Parse a port number; the nodes report whether it may be opened."""
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (1 to 65535)")
     return int(text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop numerics`."""
+    """Add the arguments of `hangtop numerics`."""
     parser = commands.add_parser(
         "numerics",
         help="where the first inf or nan came from, in a run that looks for it",
@@ -50,7 +50,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "--calls",
-        type=partial(whole, least=1, most=MAX_FRAMES),
+        type=partial(whole, least=1, largest=MAX_FRAMES),
         default=FRAMES,
         metavar="N",
         help=f"calls that are shown before the first (default: {FRAMES})",

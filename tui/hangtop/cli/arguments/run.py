@@ -17,7 +17,7 @@ MAX_FRAMES = 10_000
 
 
 def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop run`."""
+    """Add the arguments of `hangtop run`."""
     parser = commands.add_parser(
         "run",
         help="start a job prepared for being looked into",
@@ -105,7 +105,7 @@ def _add_numerics(parser: argparse.ArgumentParser) -> None:
     )
     numerics.add_argument(
         "--frames",
-        type=partial(whole, least=1, most=MAX_FRAMES),
+        type=partial(whole, least=1, largest=MAX_FRAMES),
         default=FRAMES,
         metavar="N",
         help=f"calls of modules that are kept (default: {FRAMES})",
@@ -113,19 +113,19 @@ def _add_numerics(parser: argparse.ArgumentParser) -> None:
 
 
 def batches(text: str) -> tuple[tuple[int, int], ...]:
-    """Read `1,3-5` as first and last batches."""
-    found = []
+    """Parse `1,3-5` to first and last batches."""
+    pairs = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         pair = whole(first), whole(last if dash else first)
         if pair[0] > pair[1]:
             raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
-        found.append(pair)
-    return tuple(found)
+        pairs.append(pair)
+    return tuple(pairs)
 
 
-def whole(text: str, least: int = 0, most: int = 10**9) -> int:
-    """Read a number."""
-    if not text.strip().isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+def whole(text: str, least: int = 0, largest: int = 10**9) -> int:
+    """Parse an integer within limits."""
+    if not text.strip().isdecimal() or not least <= int(text) <= largest:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {largest}")
     return int(text)

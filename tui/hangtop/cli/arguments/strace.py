@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments.arguments import Commands
 
 MAX_SECONDS = 60.0
-"""Of one trace, as in `hangtop_core.tools.strace_files` and the probe, which see to it."""
+"""Longest trace in s; also enforced in `hangtop_core.tools.strace_files` and in the probe."""
 
 
 def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop strace`."""
+    """Add the arguments of `hangtop strace`."""
     parser = commands.add_parser(
         "strace",
         help="trace the system calls of ranks for some seconds",
@@ -67,7 +67,7 @@ def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def add_files(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop files`."""
+    """Add the arguments of `hangtop files`."""
     parser = commands.add_parser(
         "files",
         help="what a rank has open, and who else has that open",

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop doctor`."""
+    """Add the arguments of `hangtop doctor`."""
     parser = commands.add_parser(
         "doctor",
         help="say what hangtop can see on each node, and how to let it see more",
@@ -48,7 +48,7 @@ def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop config`."""
+    """Add the arguments of `hangtop config`."""
     parser = commands.add_parser(
         "config",
         help="print the config file that is in force, or one with every setting",
@@ -72,7 +72,7 @@ def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def add_completion(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop completion`."""
+    """Add the arguments of `hangtop completion`."""
     parser = commands.add_parser(
         "completion",
         help="print a script that lets your shell complete hangtop's options",

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments.arguments import Commands
 
 ON_HANG_LIMIT_S = 300.0
-"""Seconds that the command of --on-hang may take."""
+"""Limit in seconds for the command of --on-hang."""
 KEEP = 20
-"""Directories of hangs that are left below --output."""
+"""Number of hang directories kept below --output."""
 EPILOG = """\
 examples:
   hangtop watch                               my jobs on this machine, until Ctrl-C
@@ -51,7 +51,7 @@ exit status:
 
 
 def command(text: str) -> list[str]:
-    """A command with its arguments, as a shell would tell them apart."""
+    """Split a command into words, as a shell would."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -62,7 +62,7 @@ def command(text: str) -> list[str]:
 
 
 def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop watch`."""
+    """Add the arguments of `hangtop watch`."""
     parser = commands.add_parser(
         "watch",
         help="wait until a job hangs, then say why, write it down, and run a command",

@@ -1,1 +1,1 @@
-"""Commands that look at a job: one module per command, imported when it runs."""
+"""Commands that observe a job: one module per command, imported when it runs."""

@@ -1,4 +1,4 @@
-"""`hangtop capture`: observe, ask for the rest, write it into one file."""
+"""`hangtop capture`: observe, request the rest, and write it into one file."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 MISSING_SHOWN = 5
-"""Requests without answer that are named; of the others how many there are."""
+"""Number of unanswered requests that are named; the others are counted."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     check(arguments)
     if arguments.capture is not None:
         return again(arguments)
@@ -61,14 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     history = History()
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         session.subscribe(history.add)
-        found, interrupted = find_job(session, arguments.job_key, arguments.pid)
-        job = choose(found.snapshot, arguments.job_key)
+        update, interrupted = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(update.snapshot, arguments.job_key)
         try:
             if not interrupted:
                 look(session, job, arguments)
         except KeyboardInterrupt:
             interrupted = True
-        newest = session.latest or found
+        newest = session.latest or update
         commands = session.commands
     history.add(newest)
     job = follow(job, newest.snapshot) or job
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def again(arguments: argparse.Namespace) -> int:
-    """Write the pictures of a capture to another one, with more taken out."""
+    """Write the snapshots of a capture to another one, with more redacted."""
     no_targets(arguments)
     capture = load(arguments.capture)
     header = capture.header
@@ -113,7 +113,7 @@ def write(
     job: Job | None,
     redacted: Sequence[str] = (),
 ) -> None:
-    """Write the file, and say what is in it; ``redacted`` is what was taken out before."""
+    """Write the file, and report its content; ``redacted`` names earlier redactions."""
     redaction = Redaction(
         paths=arguments.redact_paths or PATHS in redacted,
         hosts=arguments.redact_hosts or HOSTS in redacted,
@@ -136,10 +136,10 @@ def write(
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse at once what could not be written in the end.
+    """Refuse early an output that could not be written.
 
     Raises:
-        UsageError: when it is there, or cannot be written.
+        UsageError: it exists, or cannot be written.
     """
     given = arguments.output
     if given is None:
@@ -154,7 +154,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
-    """Observe, and ask for what a session does not know by itself; Ctrl-C ends it."""
+    """Observe, and request what a session does not collect by itself; Ctrl-C ends it."""
     began = time.monotonic()
     observe(session, job, arguments.observe, arguments.hang_after)
     with StatusLine() as status:
@@ -164,10 +164,11 @@ def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
         latest = session.latest
         now = (follow(job, latest.snapshot) if latest is not None else None) or job
 
-        def told(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             status.show(f"stacks, descriptors, recorders, logs: {done} of {total} answers ...")
 
-        missing = take(session, now, pids_by_node(now), want_locals=arguments.locals, progress=told)
+        pids = pids_by_node(now)
+        missing = take(session, now, pids, want_locals=arguments.locals, progress=show_progress)
     for text in missing[:MISSING_SHOWN]:
         print(f"hangtop: {clean(text, 300)}", file=sys.stderr)
     if len(missing) > MISSING_SHOWN:
@@ -177,7 +178,7 @@ def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def not_now() -> Iterator[Callable[[], bool]]:
-    """While a file is written Ctrl-C does not end it: what is yielded says that it came."""
+    """Keep Ctrl-C from ending the writing of a file; yield a check whether it came."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     try:
@@ -188,12 +189,12 @@ def not_now() -> Iterator[Callable[[], bool]]:
 
 def tell_json(saved: Saved) -> None:
     """Print what was written as a document."""
-    told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
-    print(to_json({**told, "header": saved.header}).decode())
+    document = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
+    print(to_json({**document, "header": saved.header}).decode())
 
 
 def tell(saved: Saved, before: str) -> None:
-    """Say what was written; ``before`` says where secrets were masked that were when they came."""
+    """Report what was written; ``before`` says where secrets were already masked on arrival."""
     header = saved.header
     holds = header.holds
     what = ", ".join(

@@ -1,4 +1,4 @@
-"""`hangtop diagnose`: observe, conclude, print, and say it in the exit status."""
+"""`hangtop diagnose`: observe, diagnose, print, and return the result as exit status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments, sample_every=1.0)
     if arguments.allow_pause and arguments.readonly:
         raise UsageError("--allow-pause stops ranks for a moment, and --readonly forbids that")
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def captured(arguments: argparse.Namespace) -> int:
-    """Diagnose a capture; returns the exit status."""
+    """Diagnose a capture; return the exit status."""
     from hangtop.cli.jobs.fromfile import diagnosis_of
 
     if arguments.output is not None:
@@ -90,7 +90,7 @@ def captured(arguments: argparse.Namespace) -> int:
 
 
 def observe_to_end(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
-    """Observe a job until it can be diagnosed; returns False where Ctrl+C ended that."""
+    """Observe a job until it can be diagnosed; return False where Ctrl+C ended that."""
     try:
         observe(session, job, arguments.observe, arguments.hang_after)
         wait_for_needs(session, job)
@@ -107,7 +107,7 @@ def keep(
     commands: Iterable[CommandRecord],
     job: Job,
 ) -> None:
-    """Write what a diagnosis was made of to a capture, and say on stderr how to open it.
+    """Write the observations behind a diagnosis to a capture, and report how to open it.
 
     Raises:
         CaptureWriteError: it cannot be written.
@@ -125,7 +125,7 @@ def keep(
 
 
 def show(diagnosis: Diagnosis, snapshot: Snapshot, arguments: argparse.Namespace) -> int:
-    """Print a diagnosis of a picture; returns the exit status."""
+    """Print the diagnosis of a snapshot; return the exit status."""
     renamer = redacting.of(arguments)
     renamer.learn(snapshot)
     diagnosis = renamer.one(diagnosis)
@@ -137,16 +137,16 @@ def show(diagnosis: Diagnosis, snapshot: Snapshot, arguments: argparse.Namespace
 
 
 def observe(session: Session, job: Job, at_least: float, hang_after: float) -> None:
-    """Observe a job for `at_least` seconds, and on while it is not clear whether it hangs.
+    """Observe a job for `at_least` seconds, and longer while it is unclear whether it hangs.
 
-    The longest that can take is `hang_after` seconds and a little, from now; a minute more where
-    stacks are late.
+    Takes at most a little more than `hang_after` seconds from now; a minute more where stacks are
+    late.
     """
     started = time.monotonic()
-    told = False
+    is_reported = False
 
     def lack_of(update: Update) -> Lack | None:
-        nonlocal told
+        nonlocal is_reported
         lack = lacking(update, job, time.monotonic() - started, at_least)
         diagnosis = conclusion(update, job)
         if lack == "time":
@@ -156,9 +156,9 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
         if lack == "certainty" and diagnosis is not None:
             text = why_longer(diagnosis.stalled_for_s, hang_after)
             status.show(text)
-            if not status.shown and not told:
+            if not status.shown and not is_reported:
                 print(text, file=sys.stderr, flush=True)
-            told = True
+            is_reported = True
         return lack
 
     with StatusLine() as status:
@@ -166,27 +166,28 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
 
 
 def wait_for_needs(session: Session, job: Job) -> None:
-    """Wait for what rules have asked for, and say so on stderr."""
-    told: set[str] = set()
+    """Wait for what rules have asked for, and report that on stderr."""
+    reported: set[str] = set()
 
     def come(update: Update) -> bool:
         diagnosis = conclusion(update, job)
         for need in missing(diagnosis):
             text = f"asking for {need_text(need)} ..."
-            if text not in told:
+            if text not in reported:
                 print(text, file=sys.stderr, flush=True)
-            told.add(text)
+            reported.add(text)
         return not missing(diagnosis)
 
     session.wait(come, needs_limit_s(session))
-    for one in session.commands:
-        if one.pauses:
-            text = f"{one.what} on {one.node}, {name_pids(one.pids)}: it was paused for a moment"
+    for command in session.commands:
+        if command.pauses:
+            where = f"{command.node}, {name_pids(command.pids)}"
+            text = f"{command.what} on {where}: it was paused for a moment"
             print(text, file=sys.stderr, flush=True)
 
 
 def why_longer(stalled_for_s: float | None, hang_after: float) -> str:
-    """Say for how long nothing has moved, and what is still waited for."""
+    """Return for how long there was no progress, and what is still awaited."""
     still = "it is not clear yet whether anything moves"
     if stalled_for_s is not None:
         still = f"nothing has moved for {int(stalled_for_s)} s"

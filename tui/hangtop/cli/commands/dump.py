@@ -1,4 +1,4 @@
-"""`hangtop dump`: the stacks of all ranks once."""
+"""`hangtop dump`: print the stacks of all ranks once."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 NATIVE_DEADLINE_S = 30.0
 GPUS_S = 15.0
-"""Seconds for which the GPUs of nodes that have some are waited for, with --json."""
+"""Seconds to wait for the GPUs of nodes that have some, with --json."""
 DEADLINE_S = 10.0
 TELL_EVERY_S = 0.2
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     check_output(arguments)
     if arguments.capture is not None:
@@ -86,7 +86,7 @@ def job_with_ranks(snapshot: Snapshot, arguments: argparse.Namespace) -> Job:
     """Return the job asked for.
 
     Raises:
-        NoJobError: there is none, or none of its ranks is there.
+        NoJobError: there is none, or none of its ranks is running.
     """
     job = named(choose(snapshot, arguments.job_key), arguments.pid)
     if not job.members and not job.unnumbered:
@@ -98,7 +98,7 @@ def job_with_ranks(snapshot: Snapshot, arguments: argparse.Namespace) -> Job:
 
 
 def captured(arguments: argparse.Namespace) -> int:
-    """Print the stacks in a capture; returns the exit status."""
+    """Print the stacks in a capture; return the exit status."""
     from hangtop.cli.jobs.fromfile import no_targets, picture
 
     no_targets(arguments)
@@ -111,10 +111,10 @@ def captured(arguments: argparse.Namespace) -> int:
 
 
 def check_output(arguments: argparse.Namespace) -> None:
-    """Refuse at once what could not be written in the end, and take `-` for standard output.
+    """Refuse early an output that could not be written, and take `-` for standard output.
 
     Raises:
-        UsageError: when a file could not be written.
+        UsageError: a file could not be written.
     """
     path = arguments.output
     if path == STDOUT:
@@ -126,7 +126,7 @@ def check_output(arguments: argparse.Namespace) -> None:
 
 
 def put(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
-    """Print the dump, or write it where that was asked for."""
+    """Print the dump, or write it to the requested file."""
     snapshot, job = redacting.of(arguments).picture(snapshot, job, masked=not arguments.locals)
     if arguments.output is None:
         print(render(snapshot, job, arguments), end="")
@@ -137,7 +137,7 @@ def put(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
 
 
 def say_unnumbered(snapshot: Snapshot, job: Job) -> None:
-    """Say which processes gave no stack because it is not known which rank they are."""
+    """Report which processes gave no stack because their rank is unknown."""
     groups: dict[tuple[str, str], list[int]] = {}
     for process in job.unnumbered:
         why = clean(process.denied or "nothing in its environment says so", 600)
@@ -149,7 +149,7 @@ def say_unnumbered(snapshot: Snapshot, job: Job) -> None:
 
 
 def gpus_read(update: Update) -> bool:
-    """Whether every node that has GPUs has told of all of them, or why it cannot."""
+    """Return whether every node with GPUs has reported all of them, or why it cannot."""
     for node in update.snapshot.nodes:
         able, nvml = node.capabilities.get("nvml"), node.nvml
         if node.state != "ready" or able is None or not able.ok:
@@ -161,20 +161,24 @@ def gpus_read(update: Update) -> bool:
 
 
 def has_stacks(job: Job) -> bool:
-    """Whether there is a single stack to show."""
-    samples = (one for rank in job.members for one in (rank.sample, *rank.child_samples.values()))
-    return any(one is not None and one.threads for one in samples)
+    """Return whether there is a single stack to show."""
+    samples = (
+        sample for rank in job.members for sample in (rank.sample, *rank.child_samples.values())
+    )
+    return any(sample is not None and sample.threads for sample in samples)
 
 
 def named(job: Job, pids: Sequence[int]) -> Job:
-    """The job with only the ranks that were named, or those of the children that were.
+    """Return the job with only the named ranks, or the ranks whose children were named.
 
-    Naming a launcher, or none at all, names all ranks; but a controller only itself.
+    Naming a launcher, or nothing, selects all ranks; a controller only itself.
     """
-    control = {one.process.pid for one in job.controllers}
-    if not pids or {one.pid for one in job.launchers}.difference(control).intersection(pids):
+    control = {controller.process.pid for controller in job.controllers}
+    if not pids or {launcher.pid for launcher in job.launchers}.difference(control).intersection(
+        pids
+    ):
         return job
-    launchers = tuple(one for one in job.launchers if one.pid in pids)
+    launchers = tuple(launcher for launcher in job.launchers if launcher.pid in pids)
     ranks = []
     for rank in job.ranks:
         children = tuple(child for child in rank.children if child.pid in pids)
@@ -186,16 +190,16 @@ def named(job: Job, pids: Sequence[int]) -> Job:
 
 
 def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
-    """Say of which processes an older stack is shown, because no new one came, and why."""
+    """Report for which processes an older stack is shown, as no new one arrived, and why."""
     for rank in job.ranks:
         samples = {rank.process.pid: rank.sample, **rank.child_samples}
-        for pid, one in samples.items():
-            if one is not None and one.threads and (rank.node, pid) in failed:
+        for pid, sample in samples.items():
+            if sample is not None and sample.threads and (rank.node, pid) in failed:
                 why = failed[rank.node, pid]
-                age = duration(snapshot.at - one.at)
+                age = duration(snapshot.at - sample.at)
                 print(
                     f"pid {pid} of {rank.name} gave no new stack, what is shown is a "
-                    f"{one.mode} one of {age} ago: {clean(why)}",
+                    f"{sample.mode} one of {age} ago: {clean(why)}",
                     file=sys.stderr,
                 )
 
@@ -203,17 +207,17 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
 def render(
     snapshot: Snapshot, job: Job, arguments: argparse.Namespace, *, whole: bool = True
 ) -> str:
-    """The dump as text, in the form that was asked for; not ``whole`` is a part of the job."""
+    """Return the dump as text, in the requested form; ``whole`` is false for a part of the job."""
     if arguments.json:
         data = as_data(snapshot, job, all_threads=arguments.all_threads)
         return to_json(data).decode() + "\n"
-    # Merged are only ranks: a worker that was named is shown below its own.
+    # Only ranks are merged: a named worker is shown below its own.
     workers = {child.pid for rank in job.ranks for child in rank.children}
-    whole_stacks = {one.process.pid for one in job.controllers} | workers
+    whole_stacks = {controller.process.pid for controller in job.controllers} | workers
     if arguments.each or arguments.locals or whole_stacks.intersection(arguments.pid):
         return each_text(snapshot, job, children=True)
     threads: Threads = "all" if arguments.all_threads else "main"
-    # Who asks for C frames wants to see them, and they are nearly all of libraries.
+    # C frames are nearly all library frames, so asking for them asks for library frames.
     libraries = arguments.native if arguments.library is None else arguments.library
     merged = merge(snapshot, job, threads=threads, libraries=libraries)
     to_screen = arguments.output is None
@@ -231,7 +235,7 @@ def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
     """Write the dump to a file, or to one per node where its name holds `%N`.
 
     Raises:
-        UsageError: when a file cannot be written.
+        UsageError: a file cannot be written.
     """
     parts = {arguments.output: job}
     if "%N" in arguments.output:
@@ -251,24 +255,24 @@ def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
 
 
 class Answers(NamedTuple):
-    """What came of asking for stacks."""
+    """The results of asking for stacks."""
 
     failed: Failed
     """Why there is no new stack, by node and pid."""
     missing: frozenset[str]
     """Nodes that had not answered when Ctrl-C came."""
     samples: Mapping[tuple[str, int], StackSample]
-    """What came, by node and pid."""
+    """New samples, by node and pid."""
 
     def of(self, job: Job) -> Job:
-        """Return the job with what came, and not with what hangtop may have sampled since.
+        """Return the job with these samples, and not with later ones of hangtop's own.
 
-        That would lack the variables, or the native frames, that were asked for.
+        Those would not have the requested variables or native frames.
         """
         samples = {**job.launcher_samples}
-        for one in job.controllers:
-            if (came := self.samples.get((one.node, one.process.pid))) is not None:
-                samples[f"{one.node}:{one.process.pid}"] = came
+        for controller in job.controllers:
+            if (came := self.samples.get((controller.node, controller.process.pid))) is not None:
+                samples[f"{controller.node}:{controller.process.pid}"] = came
         ranks = tuple(self._of_rank(rank) for rank in job.ranks)
         return replace(job, ranks=ranks, launcher_samples=samples)
 
@@ -282,9 +286,9 @@ class Answers(NamedTuple):
 
 
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers:
-    """Take the stacks of every rank and its children now; returns when all have answered.
+    """Take the stacks of every rank and its children now; return when all have answered.
 
-    By Ctrl-C it returns at once, with what has arrived by then.
+    On Ctrl-C return at once, with the stacks received so far.
     """
     wanted = pids_by_node(job)
     count = sum(len(pids) for pids in wanted.values())
@@ -311,12 +315,12 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
         return Answers(failed, frozenset(left), {})
     return Answers(
         {
-            (one.node, one.pid): one.sample.failure.text
-            for one in answers
-            if one.sample.failure is not None
+            (answer.node, answer.pid): answer.sample.failure.text
+            for answer in answers
+            if answer.sample.failure is not None
         },
         frozenset(),
-        {(one.node, one.pid): one.sample for one in answers if one.sample.threads},
+        {(answer.node, answer.pid): answer.sample for answer in answers if answer.sample.threads},
     )
 
 
@@ -326,7 +330,7 @@ def wait_for(
     answered: Collection[str],
     wanted: Collection[str],
 ) -> tuple[Sampled, ...]:
-    """Wait for stacks at most `limit` seconds, saying how many nodes have answered."""
+    """Wait for stacks at most `limit` seconds, showing how many nodes have answered."""
     until = time.monotonic() + limit
     with StatusLine() as status:
         while time.monotonic() < until:
@@ -338,10 +342,10 @@ def wait_for(
 
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
-    """Processes of a job that can have a Python stack, by node: ranks first."""
-    found = pids_of(rank for rank in job.members if not rank.ended)
+    """Return a job's processes that can have a Python stack, by node: ranks first."""
+    pids = pids_of(rank for rank in job.members if not rank.ended)
     for rank in job.ranks:
         for child in rank.children:
             if child.role == "dataloader-worker" and child.gone_at is None:
-                found.setdefault(rank.node, []).append(child.pid)
-    return found
+                pids.setdefault(rank.node, []).append(child.pid)
+    return pids

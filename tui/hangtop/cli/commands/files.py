@@ -1,4 +1,4 @@
-"""`hangtop files`: what a rank has open, and who else on its node has that open."""
+"""`hangtop files`: the open files of a rank, and which processes on its node share them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop.cli.arguments.arguments import complete
-from hangtop.cli.commands.strace import others
+from hangtop.cli.commands.strace import socket_ends
 from hangtop.cli.jobs.observe import chosen_ranks
 from hangtop.cli.jobs.targets import launchers, session_options
 from hangtop.cli.output import redacting
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 SCHEMA = "hangtop.files/1"
 ANSWER_S = 30.0
 BETWEEN_S = 1.0
-"""Seconds between two readings, by which positions are seen to move."""
+"""Seconds between two readings, which show whether positions change."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, arguments.rank)
@@ -51,44 +51,46 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.fd is not None:
             return who_has(session, rank, arguments)
         pid = rank.process.pid
-        names = others(session, [rank]).get((rank.node, pid), {})
-        found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
-        if found is not None and any(one.position is not None for one in found.descriptors):
+        names = socket_ends(session, [rank]).get((rank.node, pid), {})
+        table = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+        if table is not None and any(
+            descriptor.position is not None for descriptor in table.descriptors
+        ):
             time.sleep(BETWEEN_S)
-            found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+            table = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
         latest = session.latest
-    if found is None:
+    if table is None:
         raise RequestError("the rank is gone")
-    if found.failure is not None:
-        raise RequestError(clean(found.failure.text))
-    names = {**names, **holders(found, latest.snapshot if latest is not None else None, rank.node)}
+    if table.failure is not None:
+        raise RequestError(clean(table.failure.text))
+    names = {**names, **holders(table, latest.snapshot if latest is not None else None, rank.node)}
     renamer = redacting.of(arguments)
     if renamer.names:
-        found, names = renamer.one(found), renamer.data(names)
-    show(rank, found, names, renamer.text(rank.node), as_json=arguments.json)
+        table, names = renamer.one(table), renamer.data(names)
+    show(rank, table, names, renamer.text(rank.node), as_json=arguments.json)
     return 0
 
 
 def end_of(item: Descriptor) -> str:
-    """By what the other end of a descriptor is named: a pipe has two ends of one name."""
+    """Return the key of a descriptor's other end: the two ends of a pipe have one name."""
     return f"{item.socket.local}->{item.socket.remote}" if item.socket else f"fd {item.fd}"
 
 
-def holders(found: DescriptorTable, snapshot: Snapshot | None, node: str) -> dict[str, str]:
-    """Who has the other ends of pipes, and who holds locks, by `end_of`."""
+def holders(table: DescriptorTable, snapshot: Snapshot | None, node: str) -> dict[str, str]:
+    """Return the holders of other ends of pipes, and of locks, by `end_of`."""
     names = process_names(snapshot, node) if snapshot is not None else {}
     return {
-        end_of(item): ", ".join(holder_text(names, one) for one in item.holders)
-        for item in found.descriptors
+        end_of(item): ", ".join(holder_text(names, holder) for holder in item.holders)
+        for item in table.descriptors
         if item.holders and not item.socket
     }
 
 
 def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
-    """Say who else has one descriptor's file, pipe or socket."""
+    """Report which other processes have one descriptor's file, pipe or socket open."""
     pid = rank.process.pid
     try:
-        said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
+        openers = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
     except RefusedError as error:
         if error.kind != "missing":
             raise
@@ -102,45 +104,46 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     if arguments.json:
         names = process_names(snapshot, rank.node)
         rows = [
-            {**msgspec.to_builtins(one), "whose": opener_text(names, one)} for one in said.holders
+            {**msgspec.to_builtins(opener), "whose": opener_text(names, opener)}
+            for opener in openers.holders
         ]
-        document = renamer.data({**msgspec.to_builtins(said), "holders": rows})
+        document = renamer.data({**msgspec.to_builtins(openers), "holders": rows})
         print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())
         return 0
-    for line in openers_text(snapshot, rank, arguments.fd, said):
+    for line in openers_text(snapshot, rank, arguments.fd, openers):
         print(renamer.text(line))
     return 0
 
 
 def show(
-    rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
+    rank: Rank, table: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
 ) -> None:
-    """Print all descriptors; ``node`` is what the rank's is called."""
+    """Print all descriptors; ``node`` is the name to show for the rank's node."""
     rows: list[dict[str, Any]] = [
         {
             **msgspec.to_builtins(item),
-            "moves": found.moves(item),
+            "moves": table.moves(item),
             "other_end": names.get(end_of(item)),
         }
-        for item in found.descriptors
+        for item in table.descriptors
     ]
     if as_json:
         head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())
         return
-    print(f"{rank.name}  {how_many(found, rank.process)} of pid {rank.process.pid}")
-    for item, row in zip(found.descriptors, rows, strict=True):
+    print(f"{rank.name}  {how_many(table, rank.process)} of pid {rank.process.pid}")
+    for item, row in zip(table.descriptors, rows, strict=True):
         ends = ""
-        if one := item.socket:
-            ends = "  " + clean(f"{one.local} -> {one.remote} {one.state}", 300)
-        other = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
+        if socket := item.socket:
+            ends = "  " + clean(f"{socket.local} -> {socket.remote} {socket.state}", 300)
+        peer = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
         mode, state = clean(item.mode, 8), state_of(item, moves=row["moves"])
         more = f"  ({state})" if state else ""
-        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}{more}")
+        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{peer}{more}")
 
 
 def state_of(item: Descriptor, *, moves: bool | None) -> str:
-    """`4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty where there is nothing to tell."""
+    """Return `4.0 KiB of 64 MiB, moves`, `128000 bytes not read`; empty without a state."""
     states = []
     if item.position is not None and (item.position or item.size):
         whole = f" of {size(item.size)}" if item.size is not None else ""
@@ -159,7 +162,7 @@ def state_of(item: Descriptor, *, moves: bool | None) -> str:
 
 
 def _queues(socket: Socket) -> Iterator[str]:
-    """Yield what waits in the queues of a socket."""
+    """Yield the bytes waiting in the queues of a socket."""
     if socket.recv_queue and socket.state == "LISTEN":
         yield f"{plural(socket.recv_queue, 'connection')} not accepted"
     elif socket.recv_queue:

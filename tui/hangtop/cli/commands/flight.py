@@ -1,4 +1,4 @@
-"""`hangtop flight`: flight-recorder dumps, read and judged; the verdict is in the exit status."""
+"""`hangtop flight`: read and diagnose flight-recorder dumps; the exit status is the verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hangtop_core.dumps.load import Loaded
 
 SLOW_FILES = 64
-"""From so many files on, progress is told."""
+"""Number of files from which progress is shown."""
 
 _LIVE = {
     "nodes": "-w",
@@ -49,7 +49,7 @@ _LIVE = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     ranks = selected(arguments.selected_ranks)
     if arguments.output == STDOUT:
         arguments.output, arguments.json = None, True
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if capture is not None:
         return fromfile.flight(arguments, ranks)
     if arguments.tui:
-        prepare()  # before files are read: without a terminal there is nothing to read them for
+        prepare()  # before files are read: without a terminal there is no reason to read them
     if not arguments.path and (status := flightlive.run(arguments, ranks)) is not None:
         return status
     return _judge_files(arguments, ranks)
@@ -95,7 +95,7 @@ def _check_running_options(arguments: argparse.Namespace, capture: str | None) -
 
 
 def _check_file_options(arguments: argparse.Namespace) -> None:
-    """Refuse options for dump files that lack what they need."""
+    """Refuse options for dump files without the options that they need."""
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
     if arguments.tui and not arguments.path:
@@ -105,7 +105,7 @@ def _check_file_options(arguments: argparse.Namespace) -> None:
 
 
 def _judge_files(arguments: argparse.Namespace, ranks: frozenset[int] | None) -> int:
-    """Read dump files, show what they say, and return the exit status."""
+    """Read dump files, print the diagnosis, and return the exit status."""
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = read(arguments, replica)
     picture = _examine(loaded, arguments)
@@ -136,18 +136,18 @@ def _examine(loaded: Loaded, arguments: argparse.Namespace) -> Picture:
 
 
 def read(arguments: argparse.Namespace, replica: int | None) -> Loaded:
-    """Read what was named, or what lies where torch writes; tells how far it is."""
+    """Read the named dumps, or those where torch writes them; show the progress."""
     with StatusLine() as line:
 
-        def told(finished: int, total: int) -> None:
+        def show_progress(finished: int, total: int) -> None:
             if total >= SLOW_FILES:
                 line.show(f"reading dumps: {finished} of {total}")
 
-        return load(places(arguments.path), arguments.prefix, told, replica)
+        return load(places(arguments.path), arguments.prefix, show_progress, replica)
 
 
 def look(picture: Picture, arguments: argparse.Namespace) -> None:
-    """Open the app on what was read."""
+    """Open the app on the dumps."""
     arguments = complete(arguments)
     name = clean(", ".join(arguments.path), 200)
     run_app(
@@ -162,12 +162,12 @@ def look(picture: Picture, arguments: argparse.Namespace) -> None:
 
 
 def _for_live(arguments: argparse.Namespace) -> str:
-    """The option given here that says where running ranks are, or whose; empty for none."""
+    """Return a given option that names running ranks or their user; empty for none."""
     return next((flag for name, flag in _LIVE.items() if getattr(arguments, name, None)), "")
 
 
 def selected(texts: list[str] | None) -> frozenset[int] | None:
-    """Ranks of `0 3` or `0-3,8`; None for all."""
+    """Return the ranks of `0 3` or `0-3,8`; None for all."""
     if texts is None:
         return None
     try:
@@ -177,7 +177,7 @@ def selected(texts: list[str] | None) -> frozenset[int] | None:
 
 
 def places(paths: list[str]) -> list[str]:
-    """What to read: what was named, or else what lies where torch writes."""
+    """Return the paths to read: the named ones, or else where torch writes dumps."""
     if paths:
         return paths
     patterns = default_patterns(os.environ)
@@ -185,13 +185,13 @@ def places(paths: list[str]) -> list[str]:
 
 
 def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
-    """Why there is nothing to read."""
+    """Return why there is nothing to read."""
     if not paths:
         return "no dumps where torch writes them: " + ", ".join(default_patterns(os.environ))
     where = clean(", ".join(paths), 200)
     if prefix is not None:
         return f"no file in {where} has {prefix!r} and a rank in its name"
-    others = len(loaded.problems)
+    unreadable = len(loaded.problems)
     return f"no dumps in {where}" + (
-        f": none of {others} files has a rank in its name" * bool(others)
+        f": none of {unreadable} files has a rank in its name" * bool(unreadable)
     )

@@ -1,4 +1,4 @@
-"""`hangtop logs`: what ranks have printed, told apart; the first error, and what follows."""
+"""`hangtop logs`: the logs of ranks, line by rank; the first error, and its consequences."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 AROUND_S = 30.0
 POLL_S = 0.25
 SLOW_FILES = 32
-"""From so many files on, progress is told."""
+"""Number of files from which progress is shown."""
 PROBLEMS = 20
-"""Files that were not read and are told one by one."""
+"""Number of unreadable files that are listed one by one."""
 ERRORS = ("root", "timeout")
-"""Parts that following tells as they come."""
+"""Parts that following reports as they arrive."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     choice = chosen(arguments)
     if not arguments.path and not arguments.follow:
         from hangtop.cli.jobs.joblogs import live
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell_unread(paths: Iterable[str], *, follow: bool) -> None:
-    """Say on stderr which paths have no log, and why."""
+    """Report on stderr which paths have no log, and why."""
     for path in paths:
         why, name = refused(path), clean(path, 200)
         text = f"{name} is not read: {why}" if why else f"no log in {name}"
@@ -86,7 +86,7 @@ def tell_unread(paths: Iterable[str], *, follow: bool) -> None:
 
 
 def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog]:
-    """Read logs; shows how many are read where there are many."""
+    """Read logs, showing the progress where there are many."""
     with StatusLine() as status:
         total = len(logs)
 
@@ -98,24 +98,24 @@ def read_with_status(logs: Sequence[Found], *, everything: bool) -> list[FileLog
 
 
 def tell_recorders(runs: Iterable[str]) -> None:
-    """Say on stderr which folders hold recorders that ranks left when they ended."""
+    """Report on stderr which folders hold recordings of ranks that ended."""
     for path in runs:
         command = spelt_or_why(("hangtop", "flight", operand(path)))
         print(f"hangtop: which rank waited for which: {command}", file=sys.stderr)
 
 
 def finished_in(runs: Sequence[str]) -> set[int]:
-    """Return the ranks of some runs that say in their recorders that they finished."""
+    """Return the ranks of some runs whose recordings say that they finished."""
     if not runs:
         return set()
     from hangtop_core.dumps.load import load
 
-    traces = load([str(Path(one, "flight")) for one in runs]).traces
-    return {one.rank for one in traces if one.ended == "finished"}
+    traces = load([str(Path(folder, "flight")) for folder in runs]).traces
+    return {trace.rank for trace in traces if trace.ended == "finished"}
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
-    """Which lines are asked for; an empty choice where none are."""
+    """Return which lines are asked for; an empty choice for none."""
     try:
         ranks = parse(",".join(arguments.rank)) if arguments.rank else None
         grep = re.compile(arguments.grep) if arguments.grep else None
@@ -124,24 +124,24 @@ def chosen(arguments: argparse.Namespace) -> Choice:
     return Choice(ranks, arguments.node, grep)
 
 
-def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
+def print_around(logs: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
     """Print the lines around a time."""
-    text, found = arguments.around, found[:MAX_FILES]
-    if any(one.path == "-" for one in found):
+    text, logs = arguments.around, logs[:MAX_FILES]
+    if any(log.path == "-" for log in logs):
         raise UsageError("--around needs files that can be searched, not standard input")
     kept = Kept()
     files = []
     try:
-        # Of a time without its day the last one is meant at which the logs were written.
-        last = max(ends_at(one.path) for one in found)
+        # A time without a date is the last such time at which the logs were written.
+        last = max(ends_at(log.path) for log in logs)
         at = stamp(f"{text} ", last + AROUND_S)
         if at is None:
             fix = "Write 11:17:50 or 2026-11-21 11:17:50."
             raise UsageError(f"--around: {text!r} is no time", fix)
-        for number, one in enumerate(found):
-            start, end = around(one.path, at, AROUND_S)
+        for number, log in enumerate(logs):
+            start, end = around(log.path, at, AROUND_S)
             near = timed_within(at, AROUND_S, at, partial(kept.add, number))
-            files.append(span(one, number, start, end, near))
+            files.append(span(log, number, start, end, near))
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
     if print_lines(kept.shown(files, choice), renamer(arguments, files)):
@@ -156,7 +156,7 @@ def _day(at: float) -> str:
 
 
 def follow(arguments: argparse.Namespace, choice: Choice) -> int:
-    """Print lines as they come, and errors as they are understood; sum up at the end."""
+    """Print lines as they arrive, and errors as they are understood; sum up at the end."""
     follower, names_of = Follower(arguments.path, choice), redacting.of(arguments)
     try:
         while True:
@@ -176,22 +176,24 @@ def follow(arguments: argparse.Namespace, choice: Choice) -> int:
 
 
 def tell_error(record: Record, names_of: Renamer) -> None:
-    """Say on stderr what an error means, as soon as it is whole."""
+    """Report on stderr what an error means, as soon as it is complete."""
     if record.part in ERRORS:
-        whose = names([record.rank]) if record.rank is not None else "a process"
+        owner = names([record.rank]) if record.rank is not None else "a process"
         text = names_of.text(record.means or record.text)
-        print(f"hangtop: {whose}: {text}", file=sys.stderr)
+        print(f"hangtop: {owner}: {text}", file=sys.stderr)
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:
-    """Say on stderr what was not read."""
+    """Report on stderr what was not read."""
     files = list(files)
-    bad = [one for one in files if one.problem is not None]
-    for one in bad[:PROBLEMS]:
-        print(f"hangtop: {clean(one.path, 200)}: {clean(one.problem or '', 200)}", file=sys.stderr)
+    bad = [file for file in files if file.problem is not None]
+    for file in bad[:PROBLEMS]:
+        print(
+            f"hangtop: {clean(file.path, 200)}: {clean(file.problem or '', 200)}", file=sys.stderr
+        )
     if len(bad) > PROBLEMS:
         print(f"hangtop: and {plural(len(bad) - PROBLEMS, 'more file')} not read", file=sys.stderr)
-    for one in files:
-        for start, end in one.left:
-            what = f"{clean(one.path, 200)}: bytes {start} to {end} were not read (--all)"
+    for file in files:
+        for start, end in file.left:
+            what = f"{clean(file.path, 200)}: bytes {start} to {end} were not read (--all)"
             print(f"hangtop: {what}", file=sys.stderr)

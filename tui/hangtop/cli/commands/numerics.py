@@ -1,4 +1,4 @@
-"""`hangtop numerics`: which rank saw the first inf or nan, and where."""
+"""`hangtop numerics`: which rank had the first inf or nan, and where."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 ANSWER_S = 25.0
-"""Seconds that one node has to read the files of its ranks."""
+"""Seconds that a node gets to read the files of its ranks."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     records = [record for record in collect(arguments) if arguments.rank in (None, record.rank)]
     if not records:
         raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
@@ -72,12 +72,12 @@ def collect(arguments: argparse.Namespace) -> list[Numerics]:
 
 
 def traced(arguments: argparse.Namespace, batch: int) -> bool:
-    """Whether a batch was asked for."""
+    """Return whether a batch was traced."""
     return any(first <= batch <= last for first, last in arguments.batch)
 
 
 def live(arguments: argparse.Namespace) -> list[Numerics]:
-    """Ask the ranks of a job that is there."""
+    """Ask the ranks of a running job."""
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         update, _ = find_job(session, arguments.job_key, arguments.pid)
@@ -85,27 +85,31 @@ def live(arguments: argparse.Namespace) -> list[Numerics]:
         job = choose(update.snapshot, arguments.job_key)
         ask(session, job)
         tick = update.snapshot.tick
-        newest = session.wait(lambda other: other.snapshot.tick > tick + 1, ANSWER_S) or update
+        newest = (
+            session.wait(lambda candidate: candidate.snapshot.tick > tick + 1, ANSWER_S) or update
+        )
         job = follow(job, newest.snapshot) or job
-    found = [one.numerics for one in job.ranks if one.numerics is not None]
-    if not any(one.path for one in found):
-        why = next((one.failure for one in found if one.failure), "no rank has answered")
+    recorded = [rank.numerics for rank in job.ranks if rank.numerics is not None]
+    if not any(record.path for record in recorded):
+        why = next(
+            (record.failure for record in recorded if record.failure), "no rank has answered"
+        )
         raise NoLogError(
             f"no rank of this job looks for inf and nan: {clean(why, 200)}",
             "Start it with: hangtop run --detect-overflow -- COMMAND",
         )
-    return found
+    return recorded
 
 
 def is_whole(arguments: argparse.Namespace, update: Update) -> bool:
-    """Whether all ranks of the job are seen."""
+    """Return whether all ranks of the job are observed."""
     key = arguments.job_key
     jobs = [job for job in update.snapshot.jobs if key is None or answers_to(job, key)]
     return any(len(job.ranks) >= (job.world_size or 1) for job in jobs)
 
 
 def ask(session: Session, job: Job) -> None:
-    """Ask every node for its ranks, and say which did not answer."""
+    """Ask every node for its ranks, and report which did not answer."""
     wanted = pids_of(job.ranks)
     futures = {node: session.numerics(node, pids) for node, pids in wanted.items()}
     tell_unanswered(futures, ANSWER_S)

@@ -1,4 +1,4 @@
-"""`hangtop open`: the terminal app on a capture; and captures for the commands that take one."""
+"""`hangtop open`: the terminal app on a capture; also opens captures for other commands."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the app; returns when the user leaves it."""
+    """Run the app; return when the user leaves it."""
     arguments = complete(arguments)
     keymap = config.keymap(config.config_path())
     if not is_capture(arguments.capture):
-        load(arguments.capture)  # says what is wrong with it
-    prepare()  # before all of it is read: without a terminal there is nothing to read it for
+        load(arguments.capture)  # reports errors in it
+    prepare()  # before all of it is read: without a terminal there is no reason to read it
     capture, notices = opened(arguments.capture)
     return run_app(
         CaptureSource(capture),
@@ -47,35 +47,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def opened(path: str) -> tuple[Capture, list[str]]:
-    """A capture, its newest picture judged anew, and what is to be said about it.
+    """Return a capture, its newest snapshot diagnosed again, and notices about it.
 
     Raises:
         BadCaptureError: it cannot be opened.
     """
     with StatusLine() as status:
-        status.show(f"reading {clean(path, 60)} ...")  # of thousands of ranks it takes some seconds
+        status.show(f"reading {clean(path, 60)} ...")  # takes some seconds for thousands of ranks
         return _judged(path, load(path))
 
 
 def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
-    """A capture with its newest picture judged anew, and what is to be said about it."""
+    """Return a capture with its newest snapshot diagnosed again, and notices about it."""
     notices = [f"not all of it could be read: {capture.cut}"] if capture.cut else []
     newest, header = capture.newest, capture.header
     if capture.partial:
         if not newest.diagnoses:
             raise BadCaptureError(f"{clean(path, 200)} holds too little: {capture.cut}")
-        seen = sum(len(job.ranks) for job in newest.snapshot.jobs)
+        recorded = sum(len(job.ranks) for job in newest.snapshot.jobs)
         of = header.holds.get("ranks") or sum(j.world_size or 0 for j in newest.snapshot.jobs)
-        told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
-        return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
+        ranks = f"{recorded} of {plural(of, 'rank')}" if of else plural(recorded, "rank")
+        return capture, [f"{ranks} left, verdict as it was stored: {capture.cut}"]
     try:
         pictures = rejudge(capture.pictures, header.hang_after)
-    except Exception as error:  # it may be anybody's: what was concluded then is still there
+    except Exception as error:  # captures come from anywhere: the recorded diagnosis remains
         if not newest.diagnoses:
             raise BadCaptureError(f"{clean(path, 200)} does not make sense: {error!r}") from None
         return capture, [*notices, f"it cannot be judged anew: {clean(repr(error), 200)}"]
     judged = pictures[-1]
-    changed = [key for key, one in judged.diagnoses.items() if _differs(newest, key, one)]
+    changed = [
+        key for key, diagnosis in judged.diagnoses.items() if _differs(newest, key, diagnosis)
+    ]
     if changed:
         notices.append(_differing(header, newest, judged, changed[0]))
     return replace(capture, pictures=pictures), notices
@@ -86,25 +88,26 @@ def _differs(update: Update, key: str, judged: Diagnosis) -> bool:
     return before is not None and _gist(before) != _gist(judged)
 
 
-def _gist(one: Diagnosis) -> tuple[object, ...]:
-    """State, and the causes with their culprits: texts may get better without changing that."""
+def _gist(diagnosis: Diagnosis) -> tuple[object, ...]:
+    """Return state, and causes with culprits: texts may improve without changing that."""
     blamed = tuple(
         (verdict.cause, tuple((c.node, c.rank, c.pid) for c in verdict.culprits))
-        for verdict in one.verdicts[:1]
+        for verdict in diagnosis.verdicts[:1]
     )
-    return one.state, blamed
+    return diagnosis.state, blamed
 
 
 def _differing(header: Header, then: Update, now: Update, key: str) -> str:
-    def said(update: Update) -> str:
-        one = update.diagnoses[key]
-        return f"{one.state}, {one.verdicts[0].cause}" if one.verdicts else one.state
+    def verdict_of(update: Update) -> str:
+        diagnosis = update.diagnoses[key]
+        return ", ".join([diagnosis.state, *(v.cause for v in diagnosis.verdicts[:1])])
 
     version = clean(header.hangtop, 20)
-    return f"hangtop {version} said {said(then)} when it was taken; this one says {said(now)}"
+    old, new = verdict_of(then), verdict_of(now)
+    return f"hangtop {version} said {old} when it was taken; this one says {new}"
 
 
 def tell(notices: list[str]) -> None:
-    """Say on stderr what there is to say about a capture."""
+    """Report notices about a capture on stderr."""
     for text in notices:
         print(f"hangtop: {text}", file=sys.stderr)

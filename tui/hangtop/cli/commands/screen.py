@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the app; returns when the user leaves it."""
+    """Open the app; return when the user leaves it."""
     arguments = complete(arguments, sample_early=1.0)
     keymap = config.keymap(config.config_path())
     while True:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def on_job(arguments: argparse.Namespace, job: str) -> argparse.Namespace:
-    """Return these arguments with another Slurm job in place of where they led to."""
+    """Return these arguments with another Slurm job in place of their target."""
     values = {key: value for key, value in vars(arguments).items() if key != "slurm"}
     places = {key: DEFAULTS[key] for key in (*config.WHERE, "exclude", "pid", "job_key")}
     given = arguments.given - places.keys() | {"job"}
@@ -59,7 +59,7 @@ def on_program(arguments: argparse.Namespace, pid: int) -> argparse.Namespace:
 def _look(
     arguments: argparse.Namespace, keymap: Keymap, programs: Programs
 ) -> tuple[SlurmJobs | None, int]:
-    """Open the app once; return the exit status, and what was chosen to be opened next."""
+    """Open the app once; return the exit status, and the job or program to open next."""
     jobs: Sequence[ListedJob] = ()
     try:
         nodes = launchers(arguments)
@@ -68,9 +68,9 @@ def _look(
         nodes = launchers(arguments)
     job = slurm_target(arguments).job
     slurm = SlurmJobs(job.name if job else None, jobs) if shutil.which("squeue") else None
-    if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
-        there(arguments.pid)
-    prepare()  # before the session starts: without a terminal there is nothing to observe for
+    if arguments.pid and all(isinstance(launcher, LocalLauncher) for launcher in nodes):
+        check_running(arguments.pid)
+    prepare()  # before the session starts: without a terminal there is no reason to observe
     begin()
     with Session(session_options(arguments), diagnose, nodes) as session:
         return slurm, run_app(
@@ -87,7 +87,7 @@ def _look(
         )
 
 
-def there(pids: Sequence[int]) -> None:
+def check_running(pids: Sequence[int]) -> None:
     """Check that one of these processes runs on this machine.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`hangtop strace`: the system calls of some ranks for some seconds, folded and saved."""
+"""`hangtop strace`: trace the system calls of some ranks for some seconds, fold and save them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 SCHEMA = "hangtop.strace/1"
 COST = "every system call of theirs stops for an instant at its start and end"
 ENDING_S = 15.0
-"""Seconds that a node has to end a trace."""
+"""Seconds that a node gets to end a trace."""
 ANSWER_S = 5.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.readonly:
         raise UsageError("strace pauses ranks, and --readonly forbids that")
@@ -52,51 +52,54 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--for: more than 0 and at most {MAX_SECONDS:.0f} seconds")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, ",".join(arguments.rank))
-        names = others(session, ranks)
+        names = socket_ends(session, ranks)
         traces = [
-            Traced(one, names.get((one.node, one.process.pid), {}), arguments) for one in ranks
+            Traced(rank, names.get((rank.node, rank.process.pid), {}), arguments) for rank in ranks
         ]
         print(
             f"strace -f -tt -T -yy -s 64 of {plural(len(ranks), 'rank')} for "
             f"{arguments.for_s:g} s: {COST}",
             file=sys.stderr,
         )
-        for one in traces:
-            one.start(session)
+        for trace in traces:
+            trace.start(session)
         follow(session, traces, arguments.for_s)
     if arguments.json:
-        ended = [one.document() for one in traces]
+        ended = [trace.document() for trace in traces]
         document = {"schema": SCHEMA, "hangtop": __version__, "ranks": ended}
         print(to_json(document).decode())
     else:
-        for one in traces:
-            one.print()
-    return 0 if all(one.result is not None for one in traces) else 1
+        for trace in traces:
+            trace.print()
+    return 0 if all(trace.result is not None for trace in traces) else 1
 
 
-def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
-    """Whose the other ends of sockets are, by node and pid of their rank.
+def socket_ends(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
+    """Return the other ends of sockets, by node and pid of their rank.
 
-    As descriptors that are open now tell; ranks that do not answer in time are left out.
+    They are derived from the descriptors open now; ranks that do not answer in time are left out.
     """
     pids = pids_of(ranks)
-    chosen = {(node, pid) for node, some in pids.items() for pid in some}
+    chosen = {(node, pid) for node, node_pids in pids.items() for pid in node_pids}
     snapshot = _read(session, pids)
     if snapshot is None:
         return {}
-    # Of sockets to other nodes the tables there tell whose the other end is.
+    # The other end of a socket to another node is in the tables of that node.
     far: dict[str, set[int]] = {}
-    known = peers(snapshot)
-    for one in _of(snapshot, chosen):
-        for node, some in unread(snapshot, one, known).items():
-            far.setdefault(node, set()).update(some)
+    known_peers = peers(snapshot)
+    for rank in _of(snapshot, chosen):
+        for node, node_pids in unread(snapshot, rank, known_peers).items():
+            far.setdefault(node, set()).update(node_pids)
     snapshot = _read(session, far) or snapshot if far else snapshot
-    return {(one.node, one.process.pid): ends(snapshot, one) for one in _of(snapshot, chosen)}
+    return {(rank.node, rank.process.pid): ends(snapshot, rank) for rank in _of(snapshot, chosen)}
 
 
 def _read(session: Session, pids: Mapping[str, Collection[int]]) -> Snapshot | None:
-    """Have descriptors read; the picture with what has come in time."""
-    wait([session.descriptors(node, list(some)) for node, some in pids.items()], timeout=ANSWER_S)
+    """Have descriptors read; return the snapshot with those that arrived in time."""
+    wait(
+        [session.descriptors(node, list(node_pids)) for node, node_pids in pids.items()],
+        timeout=ANSWER_S,
+    )
     at = time.time()
     update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
     return None if update is None else update.snapshot
@@ -113,16 +116,16 @@ def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:
     with StatusLine() as status:
         try:
             while time.monotonic() < until:
-                futures = [one.future for one in traces if one.future is not None]
+                futures = [trace.future for trace in traces if trace.future is not None]
                 if not wait(futures, timeout=0.2).not_done:
                     break
-                status.show(f"{sum(one.count for one in traces)} lines ... (Ctrl-C: enough)")
+                status.show(f"{sum(trace.count for trace in traces)} lines ... (Ctrl-C: enough)")
         except KeyboardInterrupt:
-            for one in traces:
-                session.cancel_strace(one.rank.node, one.rank.process.pid)
-            wait([one.future for one in traces if one.future is not None], timeout=ENDING_S)
-    for one in traces:
-        one.end()
+            for trace in traces:
+                session.cancel_strace(trace.rank.node, trace.rank.process.pid)
+            wait([trace.future for trace in traces if trace.future is not None], timeout=ENDING_S)
+    for trace in traces:
+        trace.end()
 
 
 class Traced:
@@ -140,21 +143,21 @@ class Traced:
         self._calls = Calls(rank.process.pid)
 
     def start(self, session: Session) -> None:
-        """Ask for it."""
+        """Start the trace."""
         rank, seconds = self.rank, self._arguments.for_s
         self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
 
     def _take(self, lines: Sequence[str]) -> None:
         self.count += len(lines)
-        if self._renamer.names:  # what is saved stays as it is
+        if self._renamer.names:  # the saved trace is not redacted
             lines = self._renamer.lines(list(lines))
         pid = self.rank.process.pid
-        for one in lines:
-            self._calls.add(one)
-            if self._arguments.lines and self._calls.fits(one, self._arguments.filter):
-                tid, text = thread_of(one, pid)
-                told = in_place(one if text is None else text, self._names)
-                print(f"[{rank_label(self.rank.rank)}:{tid}] {told}", flush=True)
+        for text_line in lines:
+            self._calls.add(text_line)
+            if self._arguments.lines and self._calls.fits(text_line, self._arguments.filter):
+                tid, text = thread_of(text_line, pid)
+                resolved = in_place(text_line if text is None else text, self._names)
+                print(f"[{rank_label(self.rank.rank)}:{tid}] {resolved}", flush=True)
 
     def end(self) -> None:
         """Take its result."""
@@ -166,7 +169,7 @@ class Traced:
             self.error += f"\n    {clean(fix)}" if fix else ""
 
     def print(self) -> None:
-        """Print what came, and where it is saved."""
+        """Print the trace, and where it is saved."""
         say = partial(print, file=sys.stderr) if self._arguments.lines else print
         pid = self.rank.process.pid
         head = f"{self.rank.name}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
@@ -174,9 +177,9 @@ class Traced:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
             print(head)
-            threads = {one.tid: one.name for one in self.rank.process.threads}
-            for one in table(self._calls, self._arguments.filter, self._names, threads):
-                print(f"  {one}")
+            threads = {thread.tid: thread.name for thread in self.rank.process.threads}
+            for row in table(self._calls, self._arguments.filter, self._names, threads):
+                print(f"  {row}")
         end = self.result
         if end is None:
             return
@@ -198,9 +201,9 @@ class Traced:
             )
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the trace, for programs."""
         rows = [
-            {**msgspec.to_builtins(row), "other_end": self._other(row.on)}
+            {**msgspec.to_builtins(row), "other_end": self._far_end(row.on)}
             for row in self._calls.rows(self._arguments.filter)
         ]
         return {
@@ -212,6 +215,6 @@ class Traced:
             "saved": self._renamer.data(self.result),
         }
 
-    def _other(self, target: str) -> str | None:
-        said = explained(target, self._names)
-        return said[len(target) + 3 :] if said != target else None
+    def _far_end(self, target: str) -> str | None:
+        explanation = explained(target, self._names)
+        return explanation[len(target) + 3 :] if explanation != target else None

@@ -1,4 +1,4 @@
-"""`hangtop watch`: wait until a job hangs, then say why, write it down and run a command."""
+"""`hangtop watch`: wait until a job hangs, then diagnose it, save files and run a command."""
 
 from __future__ import annotations
 
@@ -45,30 +45,33 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 5.0
 SAMPLE_EVERY_S = 30.0
-"""Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
+"""Seconds between two stacks of a rank that never rests; six times that once it was active for a
+while.
+"""
 REST_SHARE = 0.5
-"""Of --hang-after: how long a rank has to rest before its stack is taken."""
+"""Share of --hang-after for which a rank has to rest before its stack is taken."""
 BUDGET = 0.001
-"""Share of one core of a node that passes may take, and again the stacks of what moves: with what
-the probe and this process take besides, less than 0.5 %."""
+"""Share of one core of a node for passes, and again for the stacks of active ranks: with what the
+probe and this process use besides, less than 0.5 %.
+"""
 STACKS_S = 60.0
-"""Seconds for the stacks of all ranks that are written down."""
+"""Seconds to wait for the stacks of all ranks that are saved."""
 NOW_S = 5.0
 JUMP_S = 5.0
-"""Seconds by which the clock has to be set at once, or the machine to sleep, to begin anew."""
+"""Least jump of the clock, or sleep of the machine, in seconds, after which to start anew."""
 RECENT = 12
-"""Updates that are written down with a hang: a minute before it was told, at the usual interval."""
+"""Updates saved with a hang: the minute before it was reported, at the usual interval."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments, sample_every=SAMPLE_EVERY_S, interval=INTERVAL_S)
-    rest = arguments.hang_after * REST_SHARE
+    rest_s = arguments.hang_after * REST_SHARE
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
-    every = min(options.sample_every, rest)
-    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
-    options = replace(options, rest=rest, sample_every=every, budget=budget)
+    every = min(options.sample_every, rest_s)
+    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # shorter intervals may cost more
+    options = replace(options, rest=rest_s, sample_every=every, budget=budget)
     teller = Teller(redacting.of(arguments), json=arguments.json)
     watch = Watch(arguments, files, teller)
     status: int | None = None
@@ -89,19 +92,19 @@ def told_to_stop() -> Iterator[None]:
     """Make SIGTERM and SIGHUP end the command as Ctrl-C does; once, so that it ends in order."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for one in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(one, signal.SIG_IGN)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
         numbers.append(signal.SIGHUP)
-    before = {one: signal.signal(one, stop) for one in numbers}
+    before = {code: signal.signal(code, stop) for code in numbers}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for code, handler in before.items():
+            signal.signal(code, handler)
 
 
 class Watch:
@@ -117,21 +120,21 @@ class Watch:
         self.hangs = Hangs()
         self.seen: Update | None = None
         self.recent: deque[Update] = deque(maxlen=RECENT)
-        """The latest updates, oldest first: how it came to a hang."""
+        """The latest updates, oldest first: the time before a hang."""
         self.left = 0
-        """The exit status by the job that has ended last."""
+        """The exit status for the job that ended last."""
         self.hung: dict[str, int] = {}
-        """By key of a job that hangs: the exit status for that."""
+        """Exit status by key of each job that hangs."""
 
         self.patience: float | None = arguments.wait_for_job
-        """Seconds within which there has to be a job; None once there was one, or for ever."""
+        """Seconds within which a job must appear; None once one did, or for no limit."""
         self.began = time.monotonic()
         self.told_named = False
 
     def run(self, session: Session) -> int | None:
-        """Watch until there is a reason to end; returns the exit status.
+        """Watch until there is a reason to end; return the exit status.
 
-        None when the clock was set meanwhile: times that were noted before mean nothing any more.
+        None when the clock was set meanwhile: times recorded before that are meaningless.
         """
         self.session = session
         clock = time.time() - time.monotonic()
@@ -159,20 +162,20 @@ class Watch:
                 self.tell_named()
 
     def take(self, update: Update) -> int | None:
-        """Tell what has happened; returns the exit status if that is what was waited for."""
+        """Report the events of an update; return the exit status if the awaited event occurred."""
         self.teller.nodes(update.snapshot)
-        for one in self.hangs.fold(update, self.arguments.job_key):
+        for event in self.hangs.fold(update, self.arguments.job_key):
             self.renamer.learn(update.snapshot)
-            if one.kind == "hang" and one.diagnosis is not None:
-                self.hang(one, one.diagnosis)
+            if event.kind == "hang" and event.diagnosis is not None:
+                self.hang(event, event.diagnosis)
                 if self.arguments.once:
-                    return exit_status(one.diagnosis)
+                    return exit_status(event.diagnosis)
                 continue
-            self.teller.tell(one)
-            hung = self.hung.pop(one.job.key, 0)
-            if one.kind == "ended" and not self.hangs.running:
+            self.teller.tell(event)
+            hung = self.hung.pop(event.job.key, 0)
+            if event.kind == "ended" and not self.hangs.running:
                 if self.arguments.until_exit:
-                    return _status_at_end(one, hung)
+                    return _status_at_end(event, hung)
                 if self.arguments.once:
                     return 0
         return None
@@ -181,7 +184,7 @@ class Watch:
         """End when there has been no job so far.
 
         Raises:
-            NoJobError: saying what was looked at.
+            NoJobError: says what was observed.
         """
         if self.seen is None:
             raise NoNodeError("no node has answered")
@@ -189,26 +192,26 @@ class Watch:
             raise no_job(self.seen.snapshot, self.arguments.job_key, self.arguments.pid)
 
     def tell_named(self) -> None:
-        """Say once of processes the user named that they are no ranks, as far as is seen now."""
+        """Report, once, that processes the user named are not ranks, as far as is seen now."""
         if self.told_named or self.hangs.any or self.seen is None or not self.arguments.pid:
             return
         self.told_named = True
         error = no_job(self.seen.snapshot, None, self.arguments.pid)
         print(f"hangtop: {error}; waiting until there is a job", file=sys.stderr, flush=True)
 
-    def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
-        """Tell of a hang, write it down, and run the command."""
-        self.hung[one.job.key] = exit_status(diagnosis)
-        self.teller.tell(one)
-        written = self.write(self.files, one, diagnosis) if self.files is not None else None
+    def hang(self, event: Happened, diagnosis: Diagnosis) -> None:
+        """Report a hang, save its files, and run the command."""
+        self.hung[event.job.key] = exit_status(diagnosis)
+        self.teller.tell(event)
+        written = self.write(self.files, event, diagnosis) if self.files is not None else None
         if self.arguments.on_hang is not None:
             argv, limit = self.arguments.on_hang, self.arguments.on_hang_limit
-            told = variables(one.job, diagnosis, written)
-            self.teller.ran(argv, run_command(argv, told, limit, apart=self.arguments.json))
+            environment = variables(event.job, diagnosis, written)
+            self.teller.ran(argv, run_command(argv, environment, limit, apart=self.arguments.json))
 
-    def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
-        """Write down what is known of a hang; returns the directory, None where that failed."""
-        stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
+    def write(self, files: HangFiles, event: Happened, diagnosis: Diagnosis) -> Path | None:
+        """Save the files of a hang; return the directory, None where that failed."""
+        stacks = self.stacks(event.job)  # asked for first, so that the capture has them, too
         diagnosis = self.renamer.one(diagnosis)
         texts = {
             "diagnosis.json": to_json(diagnosis).decode() + "\n",
@@ -216,30 +219,30 @@ class Watch:
             "stacks.txt": stacks,
         }
         try:
-            written = files.write(texts, one.at, lambda folder: self.capture(folder, one))
+            written = files.write(texts, event.at, lambda folder: self.capture(folder, event))
         except OSError as error:
             self.teller.not_written(files.directory, error.strerror or str(error))
             return None
         self.teller.wrote(written)
         return written
 
-    def capture(self, folder: Path, one: Happened) -> None:
-        """Write what was observed lately into one file, which `hangtop open` shows."""
+    def capture(self, folder: Path, event: Happened) -> None:
+        """Write the latest updates into one file, which `hangtop open` shows."""
         latest = self.session.latest
-        known = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
+        updates = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
         facts = Facts(
             by="hangtop watch",
-            targets=node_sets.fold(one.job.nodes),
-            job=one.job.key,
+            targets=node_sets.fold(event.job.nodes),
+            job=event.job.key,
             hang_after=self.arguments.hang_after,
         )
         try:
-            save(folder / CAPTURE, known, facts, self.renamer.for_file(), self.session.commands)
-        except CaptureWriteError as error:  # the texts are there, and tell most
+            save(folder / CAPTURE, updates, facts, self.renamer.for_file(), self.session.commands)
+        except CaptureWriteError as error:  # the texts are saved, and hold the most important facts
             self.teller.not_written(folder / CAPTURE, str(error))
 
     def stacks(self, job: Job) -> str:
-        """The stacks of all ranks now, merged, as text."""
+        """Return the stacks of all ranks now, merged, as text."""
         wanted = pids_by_node(job)
         try:
             answered: set[str] = set()
@@ -257,11 +260,11 @@ class Watch:
         return merged_text(merge(snapshot, now), WIDTH, job=now, whole=True)
 
 
-def _status_at_end(one: Happened, hung: int) -> int:
-    """The exit status for a job that has ended: of its hang, if that lasted until then.
+def _status_at_end(event: Happened, hung: int) -> int:
+    """Return the exit status for an ended job: that of its hang, if it hung to the end.
 
-    ``hung`` is what was said of its hang, which is 0 once it moved: as it gave up, it may have.
+    ``hung`` is the status of its hang, 0 once it made progress: it may have as it gave up.
     """
-    if one.diagnosis is not None and one.diagnosis.hung_until_end:
-        return exit_status(one.diagnosis)
-    return hung if one.after_s is not None else 0
+    if event.diagnosis is not None and event.diagnosis.hung_until_end:
+        return exit_status(event.diagnosis)
+    return hung if event.after_s is not None else 0

@@ -1,1 +1,1 @@
-"""What commands share: a session, the job that is meant, a capture in its place."""
+"""Shared parts of commands: a session, the target job, a capture in its place."""

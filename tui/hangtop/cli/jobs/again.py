@@ -1,4 +1,4 @@
-"""The options of this command line that say which nodes, spelt for another command of hangtop."""
+"""The node options of this command line, as the arguments of another hangtop command."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FLAGS = ("sudo", "fast_kex")
 
 
 def again(arguments: argparse.Namespace, command: str) -> tuple[str, ...]:
-    """Return what runs ``command`` on the nodes of these (complete) arguments.
+    """Return the words that run ``command`` on the nodes of these (complete) arguments.
 
-    What the config file says the command reads there by itself, so all that was given is said,
-    even what is the default: it may take back something in the file.
+    The command reads the config file again, so every option of the command line is included, even
+    defaults: they may override something in the file.
     """
     words = [sys.executable, "-m", "hangtop", command]
     given = {key: value for key, value in vars(arguments).items() if key in arguments.given}

@@ -1,4 +1,4 @@
-"""What `hangtop dump --json` prints: schema `hangtop.dump/1`."""
+"""The output of `hangtop dump --json`: schema `hangtop.dump/1`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -> dict[str, Any]:
-    """Everything a dump knows, with the stacks written out (schema `hangtop.dump/1`).
+    """Return everything a dump knows, with the stacks written out (schema `hangtop.dump/1`).
 
-    Without a job that is the nodes, and why some of them were not observed.
+    Without a job these are the nodes, and why some of them were not observed.
     """
     ranks = []
     for rank in job.ranks if job is not None else ():
@@ -24,8 +24,11 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
         ]
         ranks.append({"rank": rank.rank, "node": rank.node, **entry, "children": children})
     controllers = [
-        {"node": one.node, **process_data(snapshot, one.process, one.sample, all_threads)}
-        for one in (job.controllers if job is not None else ())
+        {
+            "node": controller.node,
+            **process_data(snapshot, controller.process, controller.sample, all_threads),
+        }
+        for controller in (job.controllers if job is not None else ())
     ]
     return {
         "schema": "hangtop.dump/1",
@@ -53,21 +56,21 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
         "ranks": ranks,
         "controllers": controllers,
         "unnumbered": [
-            {"node": one.node, **process_data(snapshot, one, None, False)}
-            for one in (job.unnumbered if job is not None else ())
+            {"node": process.node, **process_data(snapshot, process, None, False)}
+            for process in (job.unnumbered if job is not None else ())
         ],
     }
 
 
 def denial(process: Process) -> Failure | None:
-    """Why a process that was never sampled cannot be."""
+    """Return why a process that was never sampled cannot be sampled."""
     return Failure("denied", process.denied) if process.denied else None
 
 
 def process_data(
     snapshot: Snapshot, process: Process, sample: StackSample | None, all_threads: bool
 ) -> dict[str, Any]:
-    """One process and its stacks, or why it has none."""
+    """Return a process and its stacks, or why it has none."""
     threads = sample.threads if sample is not None else ()
     return {
         "pid": process.pid,

@@ -1,4 +1,4 @@
-"""`hangtop flight` on running ranks: reads their recorders now, and says how, or why not."""
+"""`hangtop flight` on running ranks: read their recorders now, and report how, or why not."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 TWICE_S = 1.5
-"""Seconds between two readings: what a recorder has in flight may only be under way."""
+"""Seconds between two readings: an operation in flight may merely be in progress."""
 ANSWER_S = 60.0
-"""Seconds to wait for all nodes, without --trigger and gdb; the request has 30 itself."""
+"""Seconds to wait for all nodes, without --trigger and gdb; the request itself has 30."""
 
 NO_ENTRY = (-1, 0)
-"""How far a rank has come whose recorder is empty."""
+"""The progress of a rank whose recorder is empty."""
 
 
 def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
-    """Run the command; returns the exit status.
+    """Run the command; return the exit status.
 
-    None where no job runs, and there are dumps where torch writes them on this machine.
+    None where no job runs, and torch's default place on this machine has dumps.
     """
     arguments = complete(arguments)
     if arguments.readonly:
@@ -59,15 +59,15 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
         raise UsageError("--prefix needs the PATH of dumps")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
-            found, interrupted = find_job(session, arguments.job_key, arguments.pid)
+            update_at_start, interrupted = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:
             if _names_targets(arguments) or not _has_dumps():
                 raise
             print("no job runs here: this is what lies where torch writes dumps", file=sys.stderr)
             return None
-        job = choose(found.snapshot, arguments.job_key)
+        job = choose(update_at_start.snapshot, arguments.job_key)
         if not job.ranks and job.unnumbered:
-            tell_unseen(found.snapshot)
+            tell_unseen(update_at_start.snapshot)
             _refused(job)
         if not job.ranks:
             raise NoJobError(
@@ -78,22 +78,22 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
             moved = ask(session, job, arguments)
         except KeyboardInterrupt:
             interrupted, moved = True, False
-        update = session.latest or found
+        update = session.latest or update_at_start
     job = follow(job, update.snapshot) or job
     tell_unseen(update.snapshot)
     verdict = update.diagnoses.get(job.key)
     gets_on = moved or (verdict is not None and verdict.state in MAKES_PROGRESS)
-    diagnosis, seen = judged(update, job, gets_on, arguments)
+    diagnosis, recorded = judged(update, job, gets_on, arguments)
     keep(diagnosis, arguments)
-    show(diagnosis, seen, arguments, ranks)
+    show(diagnosis, recorded, arguments, ranks)
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
         return 130
-    return status_of(diagnosis, seen)
+    return status_of(diagnosis, recorded)
 
 
 def _refused(job: Job) -> NoReturn:
-    """Say whose the ranks are that cannot be looked into, and how they can."""
+    """Report whose the ranks are that may not be inspected, and how they can be."""
     first = job.unnumbered[0]
     why, _, fix = (first.denied or "nothing in their environment says which ranks").partition("; ")
     pids = name_pids([process.pid for process in job.unnumbered])
@@ -102,7 +102,7 @@ def _refused(job: Job) -> NoReturn:
 
 
 def _names_targets(arguments: argparse.Namespace) -> bool:
-    """Whether ranks were named by any option, so that files of whoever will not do."""
+    """Return whether an option names ranks, so that arbitrary dump files must not be used."""
     named = (arguments.nodes, arguments.hostfile, arguments.job, arguments.pid, arguments.job_key)
     return any(named) or arguments.trigger or arguments.allow_inject
 
@@ -112,17 +112,17 @@ def _has_dumps() -> bool:
 
 
 def ask(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
-    """Read the recorders of all ranks, twice where they have anything; whether they moved on."""
+    """Read the recorders of all ranks, twice if they have entries; return whether they progress."""
     _ask(session, job, arguments.trigger, arguments.allow_inject)
     before = _now(session, job)
     if not any(place not in (None, NO_ENTRY) for place in before.values()):
         return False
     time.sleep(TWICE_S)
-    # What a rank was made to write is as it was: only those that answer by themselves move.
+    # A triggered dump does not change: only ranks that answer by themselves can progress.
     _ask(session, job, False, False, only=_answering(session, job))
     after = _now(session, job)
     return any(
-        # Who was not read before may have been there all along.
+        # A rank that was not read before may have been there all along.
         place is not None and after.get(key) not in (None, NO_ENTRY, place)
         for key, place in before.items()
     )
@@ -140,8 +140,8 @@ def _ask(
         pid = rank.process.pid
         if not rank.ended and (only is None or pid in only[rank.node]):
             wanted.setdefault(rank.node, []).append(pid)
-    most = max(map(len, wanted.values()), default=0)
-    limit = ANSWER_S + (TRIGGER_S if trigger else 0.0) + (INJECT_S * most if inject else 0.0)
+    largest = max(map(len, wanted.values()), default=0)
+    limit = ANSWER_S + (TRIGGER_S if trigger else 0.0) + (INJECT_S * largest if inject else 0.0)
     futures = {
         node: session.recorder(node, pids, trigger=trigger, inject=inject)
         for node, pids in wanted.items()
@@ -165,29 +165,33 @@ def _latest(session: Session, job: Job) -> tuple[Rank, ...]:
 
 
 def _now(session: Session, job: Job) -> dict[tuple[str, int], tuple[int, int] | None]:
-    """How far every rank has come: its newest entry, and how many are not over.
+    """Return the progress of every rank: its newest entry, and the number of active entries.
 
     None where its recorder could not be read.
     """
-    found: dict[tuple[str, int], tuple[int, int] | None] = {}
+    progress: dict[tuple[str, int], tuple[int, int] | None] = {}
     for rank in _latest(session, job):
         trace = rank.recorder.trace if rank.recorder is not None else None
         far = None
         if trace is not None:
             last = trace.record[-1] if trace.length else None
             far = NO_ENTRY if last is None else (last, len(list(trace.pending())))
-        found[rank.node, rank.process.pid] = far
-    return found
+        progress[rank.node, rank.process.pid] = far
+    return progress
 
 
 def _answering(session: Session, job: Job) -> dict[str, set[int]]:
-    """Ranks whose recorders were read from the ranks themselves, by node."""
-    found: dict[str, set[int]] = {rank.node: set() for rank in job.ranks}
+    """Return the ranks whose recorders were read from the ranks themselves, by node."""
+    answering: dict[str, set[int]] = {rank.node: set() for rank in job.ranks}
     for rank in _latest(session, job):
-        said = rank.recorder
-        if said is not None and said.trace is not None and said.source in _BY_THEMSELVES:
-            found.setdefault(rank.node, set()).add(rank.process.pid)
-    return found
+        recorder = rank.recorder
+        if (
+            recorder is not None
+            and recorder.trace is not None
+            and recorder.source in _BY_THEMSELVES
+        ):
+            answering.setdefault(rank.node, set()).add(rank.process.pid)
+    return answering
 
 
 _BY_THEMSELVES = ("server", "debug-server")
@@ -196,44 +200,44 @@ _BY_THEMSELVES = ("server", "debug-server")
 def judged(
     update: Update, job: Job, gets_on: bool, arguments: argparse.Namespace
 ) -> tuple[FlightDiagnosis, Picture | None]:
-    """What is concluded from the recorders of a job, and what is shown of them.
+    """Return the diagnosis from the recorders of a job, and the recorders to show.
 
-    Where other names are asked for, both are made of ranks that have them.
+    Where other names are requested, both use ranks with those names.
     """
     verdict = update.diagnoses.get(job.key)
     renamer = redacting.of(arguments)
     _, job = renamer.picture(update.snapshot, job)
     if renamer.names and verdict is not None:
         verdict = renamer.one(verdict)
-    seen = picture(job.ranks)
-    return concluded(seen, job, gets_on, verdict), seen
+    recorded = picture(job.ranks)
+    return concluded(recorded, job, gets_on, verdict), recorded
 
 
 def concluded(
-    seen: Picture | None, job: Job, gets_on: bool, by_stacks: Diagnosis | None
+    recorded: Picture | None, job: Job, gets_on: bool, by_stacks: Diagnosis | None
 ) -> FlightDiagnosis:
-    """What the recorders show; without verdicts where the ranks get on.
+    """Return the diagnosis from the recorders; without verdicts where the ranks make progress.
 
-    A rank that makes a group has issued nothing, so recorders alone would blame it: that stacks
-    show it comes first.
+    A rank that creates a group has issued nothing, so the recorders alone would name it the
+    culprit: a diagnosis by stacks takes precedence.
     """
-    diagnosis = seen.diagnosis if seen is not None else empty(job.ranks)
+    diagnosis = recorded.diagnosis if recorded is not None else empty(job.ranks)
     if gets_on:
         return replace(diagnosis, state="progressing", verdicts=(), hung_for_s=None)
-    found = by_stacks.verdicts if by_stacks is not None else ()
-    making = [one for one in found if one.cause == SUBSET.cause]
+    verdicts = by_stacks.verdicts if by_stacks is not None else ()
+    making = [verdict for verdict in verdicts if verdict.cause == SUBSET.cause]
     return replace(diagnosis, verdicts=(*making, *diagnosis.verdicts))
 
 
-def status_of(diagnosis: FlightDiagnosis, seen: Picture | None) -> int:
-    """The exit status that tells a script what recorders show; 13 where none has an entry."""
-    if seen is None or not diagnosis.flight.entries:
+def status_of(diagnosis: FlightDiagnosis, recorded: Picture | None) -> int:
+    """Return the exit status for the diagnosis; 13 where no recorder has an entry."""
+    if recorded is None or not diagnosis.flight.entries:
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
 
 
 def keep(diagnosis: FlightDiagnosis, arguments: argparse.Namespace) -> None:
-    """Write the document to the file that was asked for, if one was."""
+    """Write the document to the requested file, if any."""
     if not arguments.output:
         return
     try:
@@ -244,15 +248,15 @@ def keep(diagnosis: FlightDiagnosis, arguments: argparse.Namespace) -> None:
 
 def show(
     diagnosis: FlightDiagnosis,
-    seen: Picture | None,
+    recorded: Picture | None,
     arguments: argparse.Namespace,
     ranks: Collection[int] | None,
 ) -> None:
-    """Print it in the form that was asked for."""
+    """Print the diagnosis in the requested form."""
     if arguments.json:
         print(to_json(diagnosis).decode())
-    elif arguments.entries and seen is not None:
-        for line in entries_text(seen, width(), ranks, arguments.pg_filters, arguments.stacks):
+    elif arguments.entries and recorded is not None:
+        for line in entries_text(recorded, width(), ranks, arguments.pg_filters, arguments.stacks):
             print(line)
     else:
         text = flight_text(diagnosis, min(width(), 120), arguments.mismatch_cap or 0)

@@ -1,4 +1,4 @@
-"""`diagnose`, `dump` and `flight` on a capture: the same output, and no node is asked."""
+"""`diagnose`, `dump` and `flight` on a capture: the same output, without asking any node."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Update
 
 NOT_HERE = ("nodes", "hostfile", "job", "command", "kube", "ray")
-"""Options that say on which nodes."""
+"""Options that name nodes."""
 
 
 def only(paths: Sequence[str]) -> str | None:
-    """The capture that is named; None when there is none among some files.
+    """Return the path of the capture; None when there is none among the files.
 
     Raises:
         UsageError: there are other files beside it.
     """
-    found = [path for path in paths if is_capture(path)]
-    if found and len(paths) > 1:
-        raise UsageError(f"{clean(found[0], 200)} is a capture, which is looked at by itself", "")
-    return found[0] if found else None
+    captures = [path for path in paths if is_capture(path)]
+    if captures and len(paths) > 1:
+        raise UsageError(
+            f"{clean(captures[0], 200)} is a capture, which is looked at by itself", ""
+        )
+    return captures[0] if captures else None
 
 
 def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
-    """The newest picture of a capture, and the job in it.
+    """Return the newest snapshot of a capture, and its job.
 
     Raises:
         BadCaptureError: it cannot be opened.
-        NoJobError: it holds no job, or none of that key.
+        NoJobError: it holds no job, or none with that key.
     """
     capture, notices = opened(path)
     tell(notices)
@@ -58,47 +60,51 @@ def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
 
 
 def no_targets(arguments: argparse.Namespace) -> None:
-    """Refuse options that say on which nodes.
+    """Refuse options that name nodes.
 
     Raises:
-        UsageError: when there is one.
+        UsageError: there is one.
     """
     if any(getattr(arguments, name, None) for name in NOT_HERE):
         raise UsageError("a capture is looked at without any node: leave out which ones")
 
 
 def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
-    """What is concluded from a capture now, and from which picture.
+    """Return a fresh diagnosis of a capture, and the snapshot it is based on.
 
     Raises:
-        BadCaptureError: it is damaged, and what was concluded of this job is lost.
+        BadCaptureError: it is damaged, and the diagnosis of this job is lost.
     """
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
-    found = update.diagnoses.get(job.key)
-    if found is None:
+    diagnosis = update.diagnoses.get(job.key)
+    if diagnosis is None:
         raise BadCaptureError(
             f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
             f"`{opening(arguments.capture)}` shows what is.",
         )
-    return found, update.snapshot
+    return diagnosis, update.snapshot
 
 
 def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
-    """What the ranks in a capture had found that is not finite.
+    """Return the non-finite values that the ranks in a capture had found.
 
     Raises:
-        NoLogError: none of them looked for that.
+        NoLogError: no rank looked for them.
     """
     no_targets(arguments)
     if arguments.batch:
         raise UsageError("--batch needs the folder of a run: only files hold traced batches")
     _, job = picture(path, complete(arguments).job_key)
-    found = [one.numerics for one in job.ranks if one.numerics is not None and one.numerics.path]
-    if not found:
-        asked = [one.numerics for one in job.ranks if one.numerics is not None]
-        if asked or any(VARIABLE in one.process.env for one in job.ranks):
-            why = next((clean(one.failure, 200) for one in asked if one.failure), "not read yet")
+    recorded = [
+        rank.numerics for rank in job.ranks if rank.numerics is not None and rank.numerics.path
+    ]
+    if not recorded:
+        asked = [rank.numerics for rank in job.ranks if rank.numerics is not None]
+        if asked or any(VARIABLE in rank.process.env for rank in job.ranks):
+            why = next(
+                (clean(record.failure, 200) for record in asked if record.failure), "not read yet"
+            )
             raise NoLogError(
                 f"ranks of this job look for inf and nan, but when the capture was made: {why}", ""
             )
@@ -106,11 +112,11 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
             "no rank of this capture's job looks for inf and nan",
             "Start it with: hangtop run --detect-overflow -- COMMAND",
         )
-    return found
+    return recorded
 
 
 def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
-    """Print what the flight recorders in a capture show; returns the exit status."""
+    """Print what the flight recorders in a capture show; return the exit status."""
     if arguments.tui:
         raise UsageError(
             "--tui shows dump files", f"`{opening(arguments.path[0])}` shows it, on Recorder."
@@ -118,7 +124,7 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)
     gets_on = verdict is not None and verdict.state in MAKES_PROGRESS
-    diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
+    diagnosis, recorded = flightlive.judged(update, job, gets_on, arguments)
     flightlive.keep(diagnosis, arguments)
-    flightlive.show(diagnosis, seen, arguments, ranks)
-    return flightlive.status_of(diagnosis, seen)
+    flightlive.show(diagnosis, recorded, arguments, ranks)
+    return flightlive.status_of(diagnosis, recorded)

@@ -1,4 +1,4 @@
-"""What `hangtop watch --output DIR` keeps: a directory for every hang, the newest few of them."""
+"""The directory of `hangtop watch --output DIR`: a subdirectory per hang, the newest ones kept."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ UNFINISHED = ".hang-"
 
 
 class HangFiles:
-    """One directory below which hangs are kept."""
+    """A directory below which hangs are kept."""
 
     def __init__(self, directory: Path, keep: int) -> None:
-        """Make the directory, for its owner only, if it is not there.
+        """Create the directory, for its owner only, if it does not exist.
 
         Raises:
-            UsageError: when it cannot be written to.
+            UsageError: it cannot be written to.
         """
         self.directory, self.keep = directory.absolute(), keep
         try:
@@ -39,13 +39,13 @@ class HangFiles:
     def write(
         self, files: Mapping[str, str], at: float, also: Callable[[Path], None] | None = None
     ) -> Path:
-        """Write files of one hang and return their directory; ``also`` writes more into it.
+        """Write the files of a hang and return their directory; ``also`` writes more into it.
 
-        It gets its name once they are whole, so whoever sees it sees all of them. Only the owner
-        can read them: stacks and logs tell much.
+        The directory gets its name once all files are complete, so it is never seen in part. Only
+        the owner can read it: stacks and logs may hold secrets.
 
         Raises:
-            OSError: when they cannot be written; nothing is left of them then.
+            OSError: they cannot be written; no part of them is left.
         """
         unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=self.directory))
         try:
@@ -62,12 +62,13 @@ class HangFiles:
         return final
 
     def _take(self, unfinished: Path, stamp: str) -> Path:
-        """Give a directory its name; with a number where that is taken."""
+        """Rename a directory to its final name; with a number where that exists."""
         number = 1
         while True:
             final = self.directory / (stamp if number == 1 else f"{stamp}-{number}")
             try:
-                # Renaming onto a directory that is not empty fails; none of ours is empty.
+                # Renaming onto a directory that is not empty fails, and hang directories are never
+                # empty.
                 unfinished.rename(final)
             except OSError:
                 if not final.exists():
@@ -77,15 +78,15 @@ class HangFiles:
                 return final
 
     def _prune(self, newest: Path) -> None:
-        """Remove the oldest beyond those to keep; only what this class has named."""
+        """Remove the oldest hangs beyond those to keep; only directories that this class named."""
         ours = [
-            one
-            for one in self.directory.iterdir()
-            if NAME.fullmatch(one.name) and one.is_dir() and not one.is_symlink()
+            folder
+            for folder in self.directory.iterdir()
+            if NAME.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
         ]
-        ours.sort(key=lambda one: (one != newest, -_written(one), one.name))
-        for one in ours[self.keep :]:
-            shutil.rmtree(one, ignore_errors=True)
+        ours.sort(key=lambda folder: (folder != newest, -_written(folder), folder.name))
+        for folder in ours[self.keep :]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _written(directory: Path) -> float:

@@ -1,4 +1,4 @@
-"""Where no node is named and no rank runs here: the Slurm jobs of this user, on a head node."""
+"""The default target on a head node: this user's Slurm job, where no rank runs locally."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hangtop_core.attach.ways.ways import Targets
 
 PATIENCE_S = 5.0
-"""Nobody asked for Slurm: if it does not answer by then, this machine is looked at."""
+"""Seconds to wait for Slurm, which the user did not ask for; then this machine is observed."""
 
 
 _OF_NODES = ("doctor", "nettest")
@@ -29,19 +29,19 @@ _OF_NODES = ("doctor", "nettest")
 
 
 def applies(targets: Targets, command: str | None) -> bool:
-    """Whether these options of a command leave it to us where a job is, and there is Slurm."""
+    """Return whether a command's options leave the target open, and Slurm is installed."""
     places = targets.nodes or targets.cluster or targets.hostfiles or targets.exclude
     processes = targets.pids or own_job() is not None
-    way = targets.via in ("auto", "ssh") and targets.command is None and targets.kube is None
-    free = way and targets.job is None and not places and not processes
+    is_plain = targets.via in ("auto", "ssh") and targets.command is None and targets.kube is None
+    free = is_plain and targets.job is None and not places and not processes
     return free and command not in _OF_NODES and shutil.which("squeue") is not None
 
 
 def target(all_users: bool) -> SlurmTarget:
-    """Return the only job of this user that runs, unless a rank runs on this machine.
+    """Return this user's only running job, unless a rank runs on this machine.
 
     Raises:
-        SeveralJobsError: there is a choice.
+        SeveralJobsError: there are several jobs.
     """
     try:
         jobs = running_jobs(PATIENCE_S)
@@ -56,7 +56,7 @@ def target(all_users: bool) -> SlurmTarget:
 
 
 def has_ranks_here(all_users: bool) -> bool:
-    """Whether this machine has a training job, by a short look at it."""
+    """Return whether this machine has a training job, after a short observation."""
     with Session(Options(all_users=all_users), diagnose, [LocalLauncher()]) as session:
         if session.wait(answered, CONNECT_S) is None:
             return False
@@ -66,7 +66,7 @@ def has_ranks_here(all_users: bool) -> bool:
 def _target_of(name: str) -> SlurmTarget:
     try:
         job = find_job(name)
-    except UsageError as error:  # it ended meanwhile
+    except UsageError as error:  # the job ended meanwhile
         return SlurmTarget(None, (f"{error}; looking at this machine",))
     if all(is_here(node) for node in job.nodes):
         return SlurmTarget(None)

@@ -1,4 +1,4 @@
-"""`hangtop logs` without files: the logs of a job that is there, found by its descriptors."""
+"""`hangtop logs` without files: the logs of a running job, found by its descriptors."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Snapshot
 
 LIVE_S = 20.0
-"""Seconds that the logs of one node may take."""
+"""Limit in seconds for the logs of one node."""
 LIVE_WINDOW = 1 << 20
-"""Bytes from the end of each log."""
+"""Bytes to read from the end of each log."""
 
 
 def live(arguments: argparse.Namespace, choice: Choice) -> int:
-    """Read the logs of a job that is there, found by the descriptors of its processes."""
+    """Read the logs of a running job, found by the descriptors of its processes."""
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         update, _ = find_job(session, arguments.job_key, arguments.pid)
         job = choose(update.snapshot, arguments.job_key)
-        asked = [session.log(one, LIVE_WINDOW) for one in wanted(job)]
-        for one in asked:
+        asked = [session.log(request, LIVE_WINDOW) for request in wanted(job)]
+        for request in asked:
             try:
-                one.result(LIVE_S)
+                request.result(LIVE_S)
             except (HangtopError, TimeoutError) as error:
                 why = str(error) or "a node has not sent its logs in time"
                 print(f"hangtop: {why}", file=sys.stderr)
         tick = update.snapshot.tick
-        newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
+        newest = (
+            session.wait(lambda candidate: candidate.snapshot.tick > tick + 1, LIVE_S) or update
+        )
         snapshot = newest.snapshot
     return show(snapshot, job, arguments, choice, "hangtop logs FILE reads it, there")
 
@@ -63,18 +65,18 @@ def captured(arguments: argparse.Namespace, choice: Choice) -> int:
 def show(
     snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Choice, more: str
 ) -> int:
-    """Print what was read, and how to read the rest; returns the exit status."""
+    """Print what was read, and how to read the rest; return the exit status."""
     for lack in lacking(job, snapshot.outputs):
         where = f" on {clean(', '.join(lack.nodes), 60)}" if len(snapshot.nodes) > 1 else ""
         print(f"no log of {names(lack.ranks)}{where}: {lack.why}", file=sys.stderr)
         print(f"    {lack.fix}", file=sys.stderr)
-    found = outputs_of(snapshot.outputs, job)
-    if not found:
+    outputs = outputs_of(snapshot.outputs, job)
+    if not outputs:
         raise NoLogError("no process of this job prints to a file that can be read", "")
     files = of_job(snapshot.outputs, job)
     if choice == Choice():
         return report(files, arguments, alive_of(job), more)
     kept = Kept()
-    for number, file in enumerate(found):
+    for number, file in enumerate(outputs):
         lines_of(file, partial(kept.add, number))
     return print_kept(kept, files, choice, renamer(arguments, files))

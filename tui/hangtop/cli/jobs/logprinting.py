@@ -1,4 +1,4 @@
-"""What `hangtop logs` prints: the report on logs, or chosen lines with their ranks."""
+"""The output of `hangtop logs`: the report on logs, or chosen lines with their ranks."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from hangtop.cli.output.redacting import Renamer
 
 SHOWN_LABELS = 12
-"""Of those whose lines there are, where none was wanted."""
+"""Number of labels to list, of those that have lines, where none matched."""
 NO_MATCH = 1
-"""Exit status where there are lines, and none of those that are wanted."""
+"""Exit status where there are lines, but none matches."""
 _DIGITS = re.compile(r"(\d{1,9})")
 
 
 def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
-    """Other names where they are asked for, also for the nodes that these logs tell of."""
-    found = redacting.of(arguments)
-    found.learn_hosts(one.place.node for one in files)
-    found.learn_hosts(s.origin.node for one in files for s in one.streams)
-    return found
+    """Return a renamer for the requested names, also for the nodes that these logs mention."""
+    names = redacting.of(arguments)
+    names.learn_hosts(file.place.node for file in files)
+    names.learn_hosts(s.origin.node for file in files for s in file.streams)
+    return names
 
 
 def report(
@@ -44,9 +44,9 @@ def report(
     more: str = "--all reads it",
     finished: Collection[int] = (),
 ) -> int:
-    """Print what logs say, of a job of which these ranks live; returns the exit status.
+    """Print the report on logs of a job whose ranks ``alive`` run; return the exit status.
 
-    ``more`` says how to read what was not read; ``finished`` ranks left without an error.
+    ``more`` says how to read what was not read; ``finished`` ranks exited without an error.
     """
     files = renamer(arguments, files).several(list(files), FileLog)
     judged = judge(files, alive=alive, finished=finished)
@@ -57,19 +57,21 @@ def report(
         print(coloured(logs_text(judged, verdicts, files, min(width(), 120), more)), end="")
     if judged.first is None:
         return 0
-    return 10 if any(one.cause != "unknown" for one in verdicts) else 11
+    return 10 if any(verdict.cause != "unknown" for verdict in verdicts) else 11
 
 
 def print_kept(kept: Kept, files: Sequence[FileLog], choice: Choice, names_of: Renamer) -> int:
-    """Print the lines that are wanted; returns the exit status: as of grep, 1 where none is."""
+    """Print the matching lines; return the exit status: as for grep, 1 where none matches."""
     if print_lines(kept.shown(files, choice), names_of):
         return 0
     print("hangtop: no such line", file=sys.stderr)
-    some = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
-    known = sorted({_label(one, names_of) for one in some if one.owner != "-"}, key=_by_number)
-    if known:
-        more = f" and {len(known) - SHOWN_LABELS} more" if len(known) > SHOWN_LABELS else ""
-        text = ", ".join(known[:SHOWN_LABELS])
+    available = kept.shown(files, Choice()) if choice.ranks is not None or choice.node else ()
+    labels = sorted(
+        {_label(shown, names_of) for shown in available if shown.owner != "-"}, key=_by_number
+    )
+    if labels:
+        more = f" and {len(labels) - SHOWN_LABELS} more" if len(labels) > SHOWN_LABELS else ""
+        text = ", ".join(labels[:SHOWN_LABELS])
         print(f"    Lines are of {text}{more}", file=sys.stderr)
     return NO_MATCH
 
@@ -79,13 +81,13 @@ def _by_number(label: str) -> list[tuple[int, str]]:
 
 
 def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
-    """Print lines, each with its rank and node; returns how many."""
-    some = list(lines)
-    for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
-        print(f"[{_label(one, names_of)}] {text}")
-    return len(some)
+    """Print lines, each with its rank and node; return their number."""
+    shown = list(lines)
+    for entry, text in zip(shown, names_of.lines([entry.text for entry in shown]), strict=True):
+        print(f"[{_label(entry, names_of)}] {text}")
+    return len(shown)
 
 
-def _label(one: Shown, names_of: Renamer) -> str:
-    """Whose a line is: `node-1:3`, `node-1:local 1`, or `-` of nobody."""
-    return f"{clean(names_of.text(one.node), 40)}:{one.owner}" if one.node else one.owner
+def _label(shown: Shown, names_of: Renamer) -> str:
+    """Return the label of a line: `node-1:3`, `node-1:local 1`, or `-` for no rank."""
+    return f"{clean(names_of.text(shown.node), 40)}:{shown.owner}" if shown.node else shown.owner

@@ -1,4 +1,4 @@
-"""What the headless commands share: a session, the job in it, and what is said while waiting."""
+"""Shared parts of the headless commands: a session, its job, and progress while waiting."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """What was found when all nodes had answered, or somebody lost patience."""
+    """The result of waiting until all nodes answered, or until the user pressed Ctrl-C."""
 
     update: Update
     interrupted: bool = False
@@ -50,8 +50,8 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
-        NoJobError: when there is none; a NoNodeError when no node answers.
-        KeyboardInterrupt: by Ctrl-C, when no node has answered with a job by then.
+        NoJobError: there is none; a NoNodeError when no node answers.
+        KeyboardInterrupt: Ctrl-C came before any node had answered with a job.
     """
     with StatusLine() as status:
         status.show(
@@ -73,33 +73,37 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
 
 
 def wait_for_job(session: Session, key: str | None, *, named: bool) -> Update | None:
-    """Wait for a job, and until the numbers of its ranks are known; not for long where none is.
+    """Wait for a job, and until its ranks have numbers; only briefly where none starts.
 
-    One that is ``named`` may just be starting.
+    A ``named`` job may just be starting.
     """
     look = SETTLE_S if named else max(LOOK_S - session.age_s, LEAST_LOOK_S)
-    met = session.wait(lambda update: has_job(update, key), look)
-    if met is None and not named and _has_programs(session):
-        met = session.wait(lambda update: has_job(update, key), PROGRAMS_S - session.age_s)
-    if met is None and named:
-        met = _grown(session, key)
-    if met is None:
+    update_with_job = session.wait(lambda update: has_job(update, key), look)
+    if update_with_job is None and not named and _has_programs(session):
+        update_with_job = session.wait(
+            lambda update: has_job(update, key), PROGRAMS_S - session.age_s
+        )
+    if update_with_job is None and named:
+        update_with_job = _grown(session, key)
+    if update_with_job is None:
         return None
     return session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
 
 
 def _grown(session: Session, key: str | None) -> Update | None:
-    """Wait as long as processes that were named have just started; None where none is a job."""
+    """Wait while named processes have just started; return None where none is a job."""
 
     def is_known(update: Update) -> bool:
         return has_job(update, key) or not is_young(update.snapshot)
 
-    met = session.wait(is_known, YOUNG_S)
-    return met if met is not None and has_job(met, key) else None
+    update_with_job = session.wait(is_known, YOUNG_S)
+    return (
+        update_with_job if update_with_job is not None and has_job(update_with_job, key) else None
+    )
 
 
 def _has_programs(session: Session) -> bool:
-    """Whether there are Python programs, of which only stacks may tell that they are a job."""
+    """Return whether there are Python programs that only stacks can show to be a job."""
     nodes = session.latest.snapshot.nodes if session.latest is not None else ()
     return any(node.python_processes for node in nodes)
 
@@ -107,32 +111,32 @@ def _has_programs(session: Session) -> bool:
 def wait_for_nodes(session: Session, status: StatusLine) -> bool:
     """Wait until all nodes have answered or failed.
 
-    Returns whether Ctrl-C ended that: then those that have answered are all there is.
+    Return whether Ctrl-C ended the wait: then only the nodes that answered are used.
     """
 
-    def told(update: Update) -> bool:
+    def have_answered(update: Update) -> bool:
         nodes = update.snapshot.nodes
-        seen = sum(node.last_seen is not None for node in nodes)
+        reached = sum(node.last_seen is not None for node in nodes)
         failed = sum(node.state in FAILED for node in nodes)
         if len(nodes) > 1:
             more = f", {failed} cannot be observed" if failed else ""
             status.show(
-                f"{seen} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
+                f"{reached} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
             )
         return answered(update)
 
     try:
         first = session.wait(lambda update: True, CONNECT_S)
         if first is not None:
-            one = len(first.snapshot.nodes) == 1
-            session.wait(told, CONNECT_S if one else CONNECT_ALL_S)
+            is_single = len(first.snapshot.nodes) == 1
+            session.wait(have_answered, CONNECT_S if is_single else CONNECT_ALL_S)
     except KeyboardInterrupt:
         return True
     return False
 
 
 def tell_unseen(snapshot: Snapshot) -> None:
-    """Say on stderr which nodes were not observed, and why: nodes with one reason together."""
+    """Report on stderr which nodes were not observed, and why; grouped by reason."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for node in snapshot.nodes:
         if node.state not in OBSERVED:
@@ -145,7 +149,7 @@ def tell_unseen(snapshot: Snapshot) -> None:
 
 
 def tell_unanswered(asked: Mapping[str, Future[Any]], seconds: float) -> None:
-    """Say on stderr which nodes did not answer a request, each waited for that long, and why."""
+    """Report on stderr which nodes did not answer a request within its limit, and why."""
     for node, future in asked.items():
         try:
             future.result(seconds)
@@ -154,11 +158,11 @@ def tell_unanswered(asked: Mapping[str, Future[Any]], seconds: float) -> None:
 
 
 def choose(snapshot: Snapshot, key: str | None) -> Job:
-    """The job asked for, or the first; says on stderr when there was a choice.
+    """Return the job asked for, or the first; report on stderr when there was a choice.
 
     Raises:
-        UsageError: when several jobs answer to the key.
-        NoJobError: when none does.
+        UsageError: several jobs match the key.
+        NoJobError: none does.
     """
     jobs = [job for job in training(snapshot) if key is None or answers_to(job, key)]
     if not jobs:
@@ -167,21 +171,23 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
         keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
         raise UsageError(f"several jobs go by {clean(key)!r}; choose one by its key: {keys}")
     if len(jobs) > 1:
-        others = ", ".join(f"{spelt_or_why((job.key,))} ({ranks_of(job)})" for job in jobs[1:])
+        alternatives = ", ".join(
+            f"{spelt_or_why((job.key,))} ({ranks_of(job)})" for job in jobs[1:]
+        )
         print(
             f"{len(jobs)} jobs found; this is {clean(jobs[0].key)}. "
-            f"Others, for --job-key: {others}",
+            f"Others, for --job-key: {alternatives}",
             file=sys.stderr,
         )
     return jobs[0]
 
 
 def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> list[Rank]:
-    """Return the ranks of the job that a person names as `2` or `0-3,8`, or else by --pid.
+    """Return the ranks of the job that the user named as `2` or `0-3,8`, or else by --pid.
 
     Raises:
-        UsageError: when that cannot be read.
-        NoJobError: when one of them is not there, or there is no job.
+        UsageError: the text cannot be parsed.
+        NoJobError: one of the ranks does not exist, or there is no job.
     """
     wanted = _named_ranks(text) if text else frozenset(arguments.pid)
     if not wanted:
@@ -207,10 +213,14 @@ def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> 
 
 
 def _lacks(job: Job, missing: Collection[int], *, by_pid: bool) -> NoJobError:
-    """Return why ranks are not there that were named, by numbers or by pids."""
-    unread = [one for one in job.unnumbered if by_pid and one.pid in missing and one.denied]
+    """Return the error for named ranks that do not exist, by numbers or by pids."""
+    unread = [
+        process
+        for process in job.unnumbered
+        if by_pid and process.pid in missing and process.denied
+    ]
     if unread:
-        pids = name_pids([one.pid for one in unread])
+        pids = name_pids([process.pid for process in unread])
         return NoJobError(f"{pids} cannot be read", clean(unread[0].denied or ""))
     names = f"rank of {name_pids(sorted(missing))}" if by_pid else rank_sets.names(missing)
     members = rank_sets.fold(rank.rank for rank in job.members)
@@ -226,12 +236,12 @@ def _named_ranks(text: str) -> frozenset[int]:
 
 
 def ranks_of(job: Job) -> str:
-    """How many ranks a job has, in words."""
+    """Return how many ranks a job has, in words."""
     return plural(len(job.ranks), "rank") if job.ranks else "no ranks yet"
 
 
 def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJobError:
-    """Say what was looked for and what was found instead."""
+    """Return the error that says what was searched for and what was seen instead."""
     silent = [line for node in snapshot.nodes for line in _silence(node)]
     observed = sum(node.state in OBSERVED for node in snapshot.nodes)
     if not observed:
@@ -261,11 +271,11 @@ def _no_node(count: int, silent: Sequence[str]) -> NoNodeError:
 
 def _no_such_job(jobs: Sequence[Job], key: str) -> NoJobError:
     keys = ", ".join(spelt_or_why((job.key,)) for job in jobs)
-    there = f"There is: {keys}"
+    available = f"There is: {keys}"
     if any(process.denied for job in jobs for process in job.unnumbered):
-        there += "\nOf ranks that may not be read neither port nor run id is known: "
-        there += f"{AS_ROOT}, or --sudo for other nodes"
-    return NoJobError(f"no job goes by {key!r}", there)
+        available += "\nOf ranks that may not be read neither port nor run id is known: "
+        available += f"{AS_ROOT}, or --sudo for other nodes"
+    return NoJobError(f"no job goes by {key!r}", available)
 
 
 def _processes_seen(node: Node) -> Iterator[str]:
@@ -281,17 +291,17 @@ def _processes_seen(node: Node) -> Iterator[str]:
 
 
 def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
-    """Say what the processes are that were named, of which none is a rank."""
+    """Return the error that describes the named processes, none of which is a rank."""
     given = ", ".join(str(pid) for pid in pids)
-    found = [one for job in snapshot.jobs if only_named(job) for one in job.unnumbered]
-    if not found:
+    unnumbered = [process for job in snapshot.jobs if only_named(job) for process in job.unnumbered]
+    if not unnumbered:
         what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
         return NoJobError(f"{what}: {given}", "`hangtop` without --pid looks for all jobs.")
     lines = []
-    for one in found:
-        on = f" on {clean(one.node)}" if len(snapshot.nodes) > 1 else ""
-        line = clean(" ".join(one.cmdline) or one.comm, 120)
-        lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
+    for process in unnumbered:
+        on = f" on {clean(process.node)}" if len(snapshot.nodes) > 1 else ""
+        line = clean(" ".join(process.cmdline) or process.comm, 120)
+        lines.append(f"pid {process.pid}{on}, of user {clean(process.user)}: {line}")
     lines.append(
         f"A rank has {LOOKED_FOR} in its environment, or\n"
         "is in a process group of torch: who was started a moment ago may not be yet.\n"
@@ -305,7 +315,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
 
 
 def _silence(node: Node) -> list[str]:
-    """Why a node is not ready, and what to do about it; nothing of one that is."""
+    """Return why a node is not ready, and what to do about it; nothing for a ready one."""
     if node.state == "ready":
         return []
     text = f"{clean(node.name)} is {node.state}: {clean(node.cause or 'no answer yet')}"
@@ -313,7 +323,7 @@ def _silence(node: Node) -> list[str]:
 
 
 def exit_status(diagnosis: Diagnosis) -> int:
-    """The exit status that tells a script what was found; `unknown` explains nothing."""
+    """Return the exit status of a diagnosis; `unknown` explains nothing."""
     if diagnosis.state == "hung" or diagnosis.hung_until_end:
-        return 10 if any(one.cause != "unknown" for one in diagnosis.verdicts) else 11
+        return 10 if any(verdict.cause != "unknown" for verdict in diagnosis.verdicts) else 11
     return 13 if diagnosis.state == "unknown" else 0

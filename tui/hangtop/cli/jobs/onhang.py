@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job
 
 LONGEST = 4000
-"""Characters of one variable: all variables and arguments of a program have to fit together."""
+"""Limit in characters of one variable: all variables and arguments of a program must fit."""
 CAPTURE = "hang.hangtop"
-"""The capture of a hang, beside the texts."""
+"""Name of the capture of a hang, beside the texts."""
 GRACE_S = 5.0
-"""Seconds the command gets to end by itself after it was told to."""
+"""Seconds that the command gets to end after SIGTERM."""
 LOOK_S = 0.05
-"""Seconds between two looks whether it has."""
+"""Seconds between two checks whether it has ended."""
 
 
 def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str, str]:
-    """What the command is told, as `HANGTOP_*` of its environment.
+    """Return the `HANGTOP_*` environment variables of the command.
 
     Args:
-        job: that hangs.
-        diagnosis: of it.
-        written: the directory with what was written of it; None if nothing was.
+        job: the job that hangs.
+        diagnosis: its diagnosis.
+        written: the directory that the hang was written to; None if writing failed.
     """
     values: dict[str, object] = {
         "STATE": diagnosis.state,
@@ -86,10 +86,10 @@ def _hung_for(diagnosis: Diagnosis) -> int | str:
 
 
 def _paths(written: Path | None) -> dict[str, Path | str]:
-    """Return what was written by variable; empty texts for what was not."""
+    """Return the paths of the written files by variable; empty for files that were not written."""
     if written is None:
         return dict.fromkeys(("DIRECTORY", "JSON", "TEXT", "CAPTURE", "STACKS"), "")
-    # The disk may have had no space for the capture, though the texts are there.
+    # The disk may have been too full for the capture, though the texts were written.
     has_capture = os.path.isfile(written / CAPTURE)
     return {
         "DIRECTORY": written,
@@ -101,21 +101,21 @@ def _paths(written: Path | None) -> dict[str, Path | str]:
 
 
 def run_command(
-    argv: Sequence[str], told: Mapping[str, str], limit_s: float, *, apart: bool
+    argv: Sequence[str], environment: Mapping[str, str], limit_s: float, *, apart: bool
 ) -> str | None:
-    """Run the command; return why it did not do well, None if it did.
+    """Run the command; return why it failed, or None if it succeeded.
 
-    What it prints goes where hangtop prints; with ``apart`` to stderr, so that stdout stays JSON.
-    It has a process group of its own, which is ended as a whole: after ``limit_s`` seconds, or when
+    Its output goes where hangtop's goes; with ``apart`` to stderr, so that stdout stays JSON. It
+    has a process group of its own, which is ended as a whole after ``limit_s`` seconds, or when
     hangtop is to stop.
     """
-    with contextlib.suppress(OSError):  # a full disk
+    with contextlib.suppress(OSError):  # the disk is full
         sys.stdout.flush()
     try:
         with _held_back() as came:
             process = subprocess.Popen(
                 argv,
-                env={**os.environ, **told},
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr if apart else None,
                 start_new_session=True,
@@ -136,9 +136,9 @@ def run_command(
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[list[signal.Signals]]:
-    """Signals that come while a process is being made, which nobody could end before it is there.
+    """Hold back signals while a process is being started, which could not yet be ended.
 
-    Whoever uses it raises them afterwards. Python handles them in its main thread alone.
+    The caller raises the yielded signals afterwards. Python handles them only in its main thread.
     """
     came: list[signal.Signals] = []
     before = {}
@@ -156,17 +156,17 @@ def _held_back() -> Iterator[list[signal.Signals]]:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever happens inside, end the command's process group if it still runs then."""
+    """End the command's process group on exit if it still runs, whatever happens inside."""
     try:
         yield
     finally:
         if process.poll() is None:
-            with contextlib.suppress(PermissionError):  # what is left is another user's
+            with contextlib.suppress(PermissionError):  # the remaining processes are another user's
                 _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process group: by force what is left of it after a while, whoever led it."""
+    """End a process group: SIGKILL after a while, even if its leader has exited."""
     with contextlib.suppress(ProcessLookupError):  # none is left
         os.killpg(process.pid, signal.SIGTERM)
         until = time.monotonic() + GRACE_S

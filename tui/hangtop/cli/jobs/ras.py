@@ -1,4 +1,4 @@
-"""`hangtop diagnose --ras`: whether NCCL's RAS may be asked, and through whom."""
+"""`hangtop diagnose --ras`: whether NCCL's RAS may be asked, and through which node."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from hangtop_core.session.session import Session, Update
 
 MAX_NODES = 3
-"""Nodes that are tried where nobody can be asked; a rank that was asked is the last one."""
+"""Nodes to try while none can be asked; no further one is tried after a rank was asked."""
 FOLD_S = 5.0
-"""Seconds in which a report has been joined with the rest."""
+"""Seconds to wait until a report is merged into the update."""
 
 
 def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:
-    """Ask through the first node where that can be done, and wait until the verdicts know of it.
+    """Ask through the first possible node, and wait until the verdicts include the answer.
 
-    What is wrong is said on stderr, and is a blind spot of the diagnosis.
+    A problem is reported on stderr, and is a blind spot of the diagnosis.
     """
     update = session.latest
     now = follow(job, update.snapshot) if update is not None else None
@@ -52,10 +52,10 @@ def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:
 
 
 def why_not(update: Update, job: Job, *, anyway: bool) -> str | None:
-    """Why a job should not be asked now; None when it may be.
+    """Return why a job should not be asked now; None when it may be.
 
-    A job that gets on needs no help. One that makes communicators can be ended by the question,
-    with all versions up to 2.30.7 (NCCL's issue 2346).
+    A job that makes progress needs no help. The query can end a job that creates communicators, in
+    all versions up to 2.30.7 (NCCL's issue 2346).
     """
     diagnosis = update.diagnoses.get(job.key)
     if diagnosis is None or diagnosis.state not in ("hung", "unknown"):

@@ -1,4 +1,4 @@
-"""From target options to launchers; what there is to say of that goes to stderr."""
+"""Launchers from target options; notes about them go to stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     ``watch`` says whether the session will watch, as in `Options`.
 
     Raises:
-        UsageError: when an option cannot be used.
+        UsageError: an option cannot be used.
     """
     targets = _targets(arguments)
     job = slurm_target(arguments).job
@@ -39,23 +39,25 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     with StatusLine() as status:
         if targets.kube is not None:
             status.show("asking Kubernetes ...")
-        found = ways.launchers(targets, job, asked)
-    redacting.of(arguments).learn_hosts(one.node for one in found)
-    pods = [one for one in found if isinstance(one, KubeLauncher)]
-    redacting.of(arguments).learn_hosts(dict.fromkeys(one.pod.spec.node_name for one in pods))
+        chosen = ways.launchers(targets, job, asked)
+    redacting.of(arguments).learn_hosts(launcher.node for launcher in chosen)
+    pods = [launcher for launcher in chosen if isinstance(launcher, KubeLauncher)]
+    redacting.of(arguments).learn_hosts(
+        dict.fromkeys(launcher.pod.spec.node_name for launcher in pods)
+    )
     if pods:
         print(f"hangtop: looking at {summary(pods)}", file=sys.stderr)
-    if any(isinstance(one, PdshLauncher) for one in found):
+    if any(isinstance(launcher, PdshLauncher) for launcher in chosen):
         print(f"hangtop: {NOTE}", file=sys.stderr)
-    return found
+    return chosen
 
 
 def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
-    """Return the Slurm job that is meant, if any; asked of Slurm once, and announced on stderr.
+    """Return the target Slurm job, if any; Slurm is asked once, and the job announced on stderr.
 
     Raises:
-        UsageError: when a job is asked for that has no processes, or cannot be found.
-        SeveralJobsError: no place is named, no rank runs here, and there is a choice.
+        UsageError: the requested job has no processes, or does not exist.
+        SeveralJobsError: no target is named, no rank runs locally, and there are several jobs.
     """
     if "slurm" not in arguments:
         targets = _targets(arguments)
@@ -68,12 +70,12 @@ def slurm_target(arguments: argparse.Namespace) -> SlurmTarget:
             )
         for text in arguments.slurm.notices:
             print(f"hangtop: {text}", file=sys.stderr)
-    found: SlurmTarget = arguments.slurm
-    return found
+    target: SlurmTarget = arguments.slurm
+    return target
 
 
 def _ray_nodes(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the nodes of the Ray cluster that is meant, if any; Ray is asked once."""
+    """Return the nodes of the target Ray cluster, if any; Ray is asked once."""
     if arguments.ray is None:
         return ()
     if arguments.job is not None or arguments.kube is not None:
@@ -88,7 +90,7 @@ def _ray_nodes(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _targets(arguments: argparse.Namespace) -> Targets:
-    # Neither can log in as somebody else; who said so on the command line is told.
+    # Neither can log in as another user; a user named on the command line gets an error.
     command = arguments.via == "auto" and arguments.command is not None
     nobody = arguments.via in ("srun", "command") or command or arguments.kube is not None
     login = Login(
@@ -117,7 +119,7 @@ def _targets(arguments: argparse.Namespace) -> Targets:
 
 
 def session_options(arguments: argparse.Namespace) -> Options:
-    """The options of a session."""
+    """Return the options of a session."""
     from hangtop.cli.jobs.targets import slurm_target
     from hangtop_core.session.session import Options
 

@@ -1,4 +1,4 @@
-"""What `hangtop watch` tells: lines with the time in front, or JSON lines."""
+"""The output of `hangtop watch`: lines with the time in front, or JSON lines."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
 
 SCHEMA = "hangtop.watch/1"
 SURE = 0.8
-"""Confidence from which on a job that is over is said to have ended for a reason."""
+"""Confidence from which the reason why a job ended is reported."""
 AWAY_S = 30.0
-"""Seconds after which it is told that a node does not answer: many come back sooner."""
+"""Seconds after which a silent node is reported: many come back sooner."""
 
 
 class Teller:
-    """Prints what happens, each thing once, with the names that are asked for."""
+    """Prints each event once, with the requested names."""
 
     def __init__(self, renamer: Renamer, *, json: bool) -> None:
         self._renamer, self._json = renamer, json
         self._away: set[str] = set()
-        """Nodes of which it was told that they are away."""
+        """Nodes that were reported as lost."""
         self._hangs = 0
         self._lost = 0
-        """Lines that could not be printed, on a full disk, since the last that could."""
+        """Number of lines lost since the last successful one, because the disk was full."""
 
-    def tell(self, one: Happened) -> None:
-        """Tell what has happened to a job."""
-        self._hangs += one.kind == "hang"
+    def tell(self, event: Happened) -> None:
+        """Report what happened to a job."""
+        self._hangs += event.kind == "hang"
         if self._json:
             self._line(
-                one.kind,
-                one.at,
-                job=job_data(one.job),
-                diagnosis=one.diagnosis if tells_why(one) else None,
-                after_s=None if one.after_s is None else round(one.after_s, 1),
+                event.kind,
+                event.at,
+                job=job_data(event.job),
+                diagnosis=event.diagnosis if tells_why(event) else None,
+                after_s=None if event.after_s is None else round(event.after_s, 1),
             )
             return
-        self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
-        if why := why_ended(one):
-            self._say(one.at, f"    {why}")
-        if one.kind == "hang" and one.diagnosis is not None:
-            diagnosis = self._renamer.one(one.diagnosis)
+        self._say(event.at, f"job {clean(event.job.name)} {sentence(event)}")
+        if why := why_ended(event):
+            self._say(event.at, f"    {why}")
+        if event.kind == "hang" and event.diagnosis is not None:
+            diagnosis = self._renamer.one(event.diagnosis)
             self._print(coloured(diagnosis_text(diagnosis, min(width(), 120))))
 
     def nodes(self, snapshot: Snapshot) -> None:
-        """Tell which nodes have gone or come since the last time; equal ones together."""
+        """Report which nodes were lost or came back since the last time; grouped by state."""
         reasons: dict[tuple[str, str, str], list[str]] = {}
         back = []
         for node in snapshot.nodes:
@@ -91,26 +91,26 @@ class Teller:
                 self._say(snapshot.at, f"{folded} can be seen again")
 
     def wrote(self, directory: Path) -> None:
-        """Tell where a hang was written down."""
+        """Report where a hang was written."""
         self._either("written", f"written to {directory}", directory=str(directory), why=None)
 
     def not_written(self, directory: Path, why: str) -> None:
-        """Tell that it could not be."""
+        """Report that a hang could not be written."""
         text = f"cannot write to {directory}: {why}"
         self._either("written", text, directory=None, why=text)
 
     def ran(self, argv: Sequence[str], why: str | None) -> None:
-        """Tell how the command of --on-hang ended."""
+        """Report how the command of --on-hang ended."""
         text = f"--on-hang {spelt_or_why(argv)}: {why or 'done'}"
         self._either("on-hang", text, command=list(argv), why=why)
 
     def clock_was_set(self, by: float) -> None:
-        """Tell that the clock jumped, or that the machine slept."""
+        """Report that the clock jumped, or that the machine slept."""
         text = f"the clock was set {duration(abs(by))} {'ahead' if by > 0 else 'back'}; begun anew"
         self._either("clock", text, by_s=round(by, 1))
 
     def stopped(self) -> None:
-        """Tell that it was told to stop."""
+        """Report that the command was stopped by a signal."""
         count = plural(self._hangs, "hang")
         self._either("stopped", f"told to stop; {count} seen", hangs=self._hangs)
 
@@ -125,15 +125,15 @@ class Teller:
         self._print(f"{stamp}  {self._renamer.text(text)}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
-        told = self._renamer.data(data)
-        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **told}
+        renamed = self._renamer.data(data)
+        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **renamed}
         self._print(to_json(whole, indent=None).decode())
 
     def _print(self, text: str) -> None:
-        """Print, unless the disk is full: watching goes on, and room may be made.
+        """Print, unless the disk is full: watching goes on, and space may be freed.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the reader has exited.
         """
         try:
             print(text, flush=True)
@@ -143,7 +143,7 @@ class Teller:
             self._lost += 1
 
     def close(self) -> None:
-        """Give up what could not be printed, so that Python does not stumble over it at the end."""
+        """Discard unprinted output, so that Python's own flush at exit does not fail."""
         try:
             sys.stdout.flush()
         except OSError:
@@ -157,7 +157,7 @@ class Teller:
 
 
 def sentence(event: Happened) -> str:
-    """What has happened to a job, to go on after its name."""
+    """Return what happened to a job, to continue a sentence after its name."""
     if event.kind == "job":
         return _watched(event.job)
     if event.kind == "hang":
@@ -181,44 +181,44 @@ def _watched(job: Job) -> str:
     return f"is watched: {count} on {nodesets.fold(job.nodes)}{launcher}"
 
 
-def tells_why(one: Happened) -> bool:
-    """Whether what was concluded of a job belongs to what has happened to it."""
-    if one.kind == "restarted":
-        return one.diagnosis is not None and bool(one.diagnosis.past_attempts)
-    return one.kind == "hang" or why_ended(one) is not None
+def tells_why(event: Happened) -> bool:
+    """Return whether the diagnosis of a job belongs to an event."""
+    if event.kind == "restarted":
+        return event.diagnosis is not None and bool(event.diagnosis.past_attempts)
+    return event.kind == "hang" or why_ended(event) is not None
 
 
-def why_ended(one: Happened) -> str | None:
-    """Why a job has ended, or was started again, where that was seen and it was not well.
+def why_ended(event: Happened) -> str | None:
+    """Return why a job ended or restarted, if the reason was observed and it did not finish well.
 
-    A guess is not told: that something was killed for want of memory on the node need not have
-    been of this job, nor need the first rank to leave have failed.
+    Guesses are left out: a process killed for lack of memory on the node need not belong to this
+    job, and the first rank to exit need not be the one that failed.
     """
-    if one.kind == "restarted" and one.diagnosis is not None and one.diagnosis.past_attempts:
-        return why_before(one.diagnosis.past_attempts[-1])
-    if one.kind != "ended" or one.diagnosis is None:
+    if event.kind == "restarted" and event.diagnosis is not None and event.diagnosis.past_attempts:
+        return why_before(event.diagnosis.past_attempts[-1])
+    if event.kind != "ended" or event.diagnosis is None:
         return None
-    if one.diagnosis.hung_until_end:
-        return clean(f"{end_text(one.diagnosis)}{_first_of(one.diagnosis.verdicts)}", 1000)
-    if one.diagnosis.state != "exited":
+    if event.diagnosis.hung_until_end:
+        return clean(f"{end_text(event.diagnosis)}{_first_of(event.diagnosis.verdicts)}", 1000)
+    if event.diagnosis.state != "exited":
         return None
-    for verdict in (one.diagnosis.verdicts or ())[:1]:
+    for verdict in (event.diagnosis.verdicts or ())[:1]:
         if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
 
 
 def why_before(past: PastAttempt) -> str:
-    """What ended an attempt, and the first verdict on it."""
+    """Return what ended an attempt, and the first verdict on it."""
     return clean(f"{past_attempt_text(past)}.{_first_of(past.verdicts)}", 1000)
 
 
 def _first_of(verdicts: Sequence[Verdict]) -> str:
-    return next((f" {one.cause}: {one.summary}" for one in verdicts), "")
+    return next((f" {verdict.cause}: {verdict.summary}" for verdict in verdicts), "")
 
 
 def job_data(job: Job) -> dict[str, Any]:
-    """A job, for programs."""
+    """Return a job, for programs."""
     return {
         "key": job.key,
         "name": job.name,

@@ -1,1 +1,1 @@
-"""What commands print: width and colours, masked secrets, standard streams."""
+"""Output of commands: width and colours, masked secrets, standard streams."""

@@ -1,4 +1,4 @@
-"""How text reaches the terminal: its width, its colours, its characters."""
+"""Output to the terminal: its width, its colours, its characters."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ HEADINGS = re.compile(
 
 
 def opening(path: str) -> str:
-    """The command that looks through a capture, as a shell takes it."""
+    """Return the command that opens a capture, quoted for a shell."""
     try:
         return spell(("hangtop", "open", f"./{path}" if path.startswith("-") else path))
     except HiddenWordError:
-        return "hangtop open FILE"  # whoever gave it a name that no screen shows knows it
+        return "hangtop open FILE"  # its name is unprintable, and the user has to type it
 
 
 class StatusLine:
-    """One line on stderr that says what is being waited for, and is taken away again.
+    """One line on stderr with the current wait, removed when it is over.
 
-    Only a terminal gets it: elsewhere a line that changes is noise.
+    Only a terminal gets it: elsewhere a changing line is noise.
     """
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class StatusLine:
         self._text = ""
 
     def show(self, text: str) -> None:
-        """Replace what is shown."""
+        """Replace the line."""
         if self.shown and text != self._text:
             print(text.ljust(len(self._text)), end="\r", file=sys.stderr, flush=True)
             self._text = text
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._text:
             print(" " * len(self._text), end="\r", file=sys.stderr, flush=True)
         self._text = ""
@@ -66,29 +66,29 @@ class StatusLine:
 
 
 def width() -> int:
-    """Columns to fill: those of the terminal, or 100 when the output goes elsewhere."""
+    """Return the columns to fill: those of the terminal, or 100 when the output goes elsewhere."""
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
 
 
 def report_width() -> int:
-    """Columns of a report of sentences: fewer, and 80 when it may be sent on."""
+    """Return the columns of a report of sentences: fewer, and 80 when it is not on a terminal."""
     return min(width(), 100) if sys.stdout.isatty() else 80
 
 
 def has_colour() -> bool:
-    """Whether to use colour: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    """Return whether to use colour: on a terminal, unless NO_COLOR is set (no-color.org)."""
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
 
 
 def draws_unicode() -> bool:
-    """Whether the output can carry the characters of trees."""
+    """Return whether the output can encode the characters of trees."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def coloured(text: str) -> str:
-    """The text of a diagnosis with its state and headings marked, where colour is wanted."""
+    """Return the text of a diagnosis with state and headings in colour, where colour is used."""
     if not has_colour():
         return text
     return "".join(map(_coloured_line, text.splitlines(keepends=True)))
@@ -98,8 +98,8 @@ def _coloured_line(line: str) -> str:
     body = line.rstrip("\n")
     state = STATES.get(body.partition(" ")[0].rstrip(":"))
     if state:
-        head, colon, rest = body.partition(":" if ": " in body else "\n")
-        return f"\x1b[{state}m{head}\x1b[0m{colon}{rest}\n"
+        head, colon, remainder = body.partition(":" if ": " in body else "\n")
+        return f"\x1b[{state}m{head}\x1b[0m{colon}{remainder}\n"
     if HEADINGS.fullmatch(body):
         return f"\x1b[{BOLD}m{body}\x1b[0m\n"
     return line

@@ -1,4 +1,4 @@
-"""Options of commands whose output is pasted where others read it."""
+"""Options of commands whose output is shared with other people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def add_redaction(parser: argparse.ArgumentParser, where: str = "what is printed") -> None:
-    """`--redact-paths` and `--redact-hosts`; ``where`` is in what names stay the same."""
+    """Add `--redact-paths` and `--redact-hosts`; ``where`` is the scope of stable names."""
     group = parser.add_argument_group("to hand it on", "Secrets are masked in any case.")
     group.add_argument(
         "--redact-paths",

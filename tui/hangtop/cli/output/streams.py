@@ -1,4 +1,4 @@
-"""The standard streams, where they are closed or cannot be written."""
+"""The standard streams, when they are closed or cannot be written."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_standard_streams() -> None:
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
     if type(sys.stdout) is io.TextIOWrapper:
-        sys.stdout.reconfigure(errors="replace")  # of a locale that lacks a character
-    if type(sys.stderr) is io.TextIOWrapper:  # not what a test or a notebook has put there
+        sys.stdout.reconfigure(errors="replace")  # for characters that the locale does not have
+    if type(sys.stderr) is io.TextIOWrapper:  # not a replacement by a test or a notebook
         raw = open(2, "wb", buffering=0, closefd=False)  # noqa: SIM115
         sys.stderr = Notes(raw, sys.stderr.encoding, "backslashreplace", write_through=True)
 
@@ -31,21 +31,21 @@ def open_standard_streams() -> None:
 def _to_null(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, descriptor)
-    os.set_inheritable(descriptor, True)  # dup2 does not, where both are the same
+    os.set_inheritable(descriptor, True)  # dup2 does not do so where both are the same
     if null != descriptor:
         os.close(null)
 
 
 def drop_stdout() -> None:
-    """Send what is left of the output to /dev/null: it would fail again at the end of Python."""
+    """Send pending output to /dev/null: writing it would fail again when Python exits."""
     _to_null(1)
 
 
 class Notes(io.TextIOWrapper):
-    """Standard error: what cannot be written there is no reason to lose the result."""
+    """Standard error that ignores write errors, as they are no reason to lose the result."""
 
     def write(self, text: str) -> int:
-        """Write a text, or nothing more at all once that fails."""
+        """Write a text; after the first error write nothing more."""
         try:
             return super().write(text)
         except OSError:
@@ -53,7 +53,7 @@ class Notes(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Write what is held back, or drop it."""
+        """Write the pending text, or drop it."""
         try:
             super().flush()
         except OSError:
@@ -61,7 +61,7 @@ class Notes(io.TextIOWrapper):
 
 
 def check_stdout() -> None:
-    """Find out early whether the output can be written.
+    """Check early whether the output can be written.
 
     Raises:
         OSError: it cannot, or it is a file on a full disk.

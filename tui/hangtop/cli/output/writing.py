@@ -1,4 +1,4 @@
-"""Whether what a command is to write can be written, found out before anything is observed."""
+"""Checks that a command's output can be written, made before anything is observed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hangtop_core.errors import UsageError
 from hangtop_core.text.clean import clean
 
 STDOUT = "-"
-"""As the name of a file: the standard output."""
+"""The standard output, as the name of a file."""
 BLOCK = 4096
-"""Bytes that are written on trial: a full disk may still have names to give."""
+"""Bytes written as a test: a full disk may still allow new empty files."""
 
 
 def check_file(path: str, option: str = "--output") -> None:
     """Check that a file can be written, or overwritten.
 
     Raises:
-        UsageError: when it cannot.
+        UsageError: it cannot.
     """
     _check_name(path, option)
     try:
-        there = os.stat(path)
-        if stat.S_ISREG(there.st_mode):
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
             with open(path, "ab"):
                 return
-        if not stat.S_ISDIR(there.st_mode):
-            return  # a pipe, whose reader may come later, or a device
+        if not stat.S_ISDIR(status.st_mode):
+            return  # a pipe, whose reader may start later, or a device
         why = "it is a folder"
     except FileNotFoundError:
         check_folder(Path(path).parent, option)
@@ -40,10 +40,10 @@ def check_file(path: str, option: str = "--output") -> None:
 
 
 def check_new(path: str, option: str = "--output") -> None:
-    """Check that a file can be written that is not there yet.
+    """Check that a new file can be written.
 
     Raises:
-        UsageError: when it is there, or cannot be written.
+        UsageError: it exists, or cannot be written.
     """
     _check_name(path, option)
     try:
@@ -57,7 +57,7 @@ def check_new(path: str, option: str = "--output") -> None:
 
 
 def _check_name(path: str, option: str) -> None:
-    """Check that a path can be the name of a file: `-o "$UNSET"` is none, and nor is `-o new/`."""
+    """Check that a path can name a file, unlike `-o "$UNSET"` and `-o new/`."""
     if not os.path.basename(path) and not os.path.isdir(path):
         raise UsageError(f"{option} {clean(path, 300)!r}: it names no file")
 
@@ -66,7 +66,7 @@ def check_folder(folder: Path, option: str = "--output") -> None:
     """Check that a new file can be written to a folder.
 
     Raises:
-        UsageError: when it cannot.
+        UsageError: it cannot.
     """
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".hangtop-") as file:

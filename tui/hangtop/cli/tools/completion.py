@@ -1,4 +1,4 @@
-"""`hangtop completion SHELL`: what makes the shell complete commands, options and their values."""
+"""`hangtop completion SHELL`: the script for completing commands, options and values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 FILES = ("FILE", "PATH", "CAPTURE", "CORE", "EXE")
 FOLDERS = ("DIR",)
-"""Names of values, as `--help` shows them, that are files or directories."""
+"""Names of values in `--help` that are files or directories."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,20 +22,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(parser: argparse.ArgumentParser) -> None:
-    """Complete files and names of demos where they stand, and say in a line what commands do."""
+    """Complete files and names of demos, and give each command a description of one line."""
     import shtab
 
     from hangtop.demo.gallery import BY_NAME
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for told in action._choices_actions:
-                # Shells list it beside the name, where a description is far too long.
-                action.choices[told.dest].description = told.help
-            for one in action.choices.values():
-                _prepare(one)
+            for entry in action._choices_actions:
+                # Shells list it beside the name, where the full description is too long.
+                action.choices[entry.dest].description = entry.help
+            for command in action.choices.values():
+                _prepare(command)
         elif action.dest == "scenario":
-            action.choices = list(BY_NAME)  # only here: the command tells of --list by itself
+            action.choices = list(BY_NAME)  # only here: the command itself points to --list
         elif action.metavar in FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in FOLDERS:

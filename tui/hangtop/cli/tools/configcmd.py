@@ -1,4 +1,4 @@
-"""`hangtop config`: where the config file is, what it says, and one with everything in it."""
+"""`hangtop config`: the path of the config file, its values, and a template with every option."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ INSTEAD = {
     "init": "module load python",
     "sample_every": 5.0,
 }
-"""Something to begin with where the default is nothing."""
+"""Example values where the default is empty."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for.
 
     Raises:
-        UsageError: when the file cannot be used.
+        UsageError: the file cannot be used.
     """
     path = config.config_path()
     if arguments.path:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_data(path: Path, options: Mapping[str, Any], keymap: Keymap) -> dict[str, Any]:
-    """What the file sets, and all it could (schema `hangtop.config/1`)."""
+    """Return what the file sets, and everything it could set (schema `hangtop.config/1`)."""
     return {
         "schema": "hangtop.config/1",
         "hangtop": __version__,
@@ -94,14 +94,14 @@ def as_data(path: Path, options: Mapping[str, Any], keymap: Keymap) -> dict[str,
 
 
 def document() -> str:
-    """A config file with every option and every key, each commented out with its default."""
+    """Return a config file with every option and every key, each commented out with its default."""
     lines = [
         "# Defaults for hangtop's options, and its keys. What is given on the command line wins.",
         "# Take away the # of what you change.",
     ]
     for name, option in in_file().items():
-        told = (option.help or "").replace("%%", "%")
-        lines += ["", *textwrap.wrap(told, 96, initial_indent="# ", subsequent_indent="# ")]
+        description = (option.help or "").replace("%%", "%")
+        lines += ["", *textwrap.wrap(description, 96, initial_indent="# ", subsequent_indent="# ")]
         lines.append(f"#{name} = {_toml(_value(name))}")
     lines += [
         "",
@@ -111,10 +111,10 @@ def document() -> str:
     ]
     for group in GROUPS:
         lines += ["", f"# {group}"]
-        for action in (one for one in ACTIONS if one.group == group):
+        for action in (candidate for candidate in ACTIONS if candidate.group == group):
             where = f" ({', '.join(action.screens)})" if action.screens else ""
-            told = f"{action.help}{where}"
-            lines += textwrap.wrap(told, 96, initial_indent="# ", subsequent_indent="# ")
+            description = f"{action.help}{where}"
+            lines += textwrap.wrap(description, 96, initial_indent="# ", subsequent_indent="# ")
             lines.append(f"#{action.id} = {_toml([key_name(key) for key in action.keys])}")
     return "\n".join(lines) + "\n"
 
@@ -125,7 +125,7 @@ def _value(name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return [str(one) for one in value] if isinstance(value, list) else value
+    return [str(element) for element in value] if isinstance(value, list) else value
 
 
 def _own_keys(keymap: Keymap) -> dict[str, tuple[str, ...]]:
@@ -134,11 +134,11 @@ def _own_keys(keymap: Keymap) -> dict[str, tuple[str, ...]]:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; texts as basic strings, which are JSON's but for `\\/`."""
+    """Return a value in TOML; texts as basic strings, which are JSON's except for `\\/`."""
     import json
 
     if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
+        return f"[{', '.join(_toml(element) for element in value)}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

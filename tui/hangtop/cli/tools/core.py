@@ -1,4 +1,4 @@
-"""`hangtop core`: stacks out of core files, and why they were left."""
+"""`hangtop core`: stacks from core files, and why the processes dumped core."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _HERE = ("this directory", "those of your Python processes")
 MAX_CORES = 512
 MAX_HEADS = 8
-"""Cores whose beginning is told before the merged stacks of all."""
+"""Number of cores whose header is printed before the merged stacks of all."""
 
 
 class Given(NamedTuple):
-    """What was named."""
+    """The files that were named."""
 
     cores: list[str]
     executable: str | None = None
@@ -44,7 +44,7 @@ class Failed(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     if arguments.take:
         from hangtop.cli.tools.coretake import run as take
 
@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     renamer = redacting.of(arguments)
     renamer.learn_hosts(core.node for core in cores)
     cores = renamer.several(cores, Core)
-    failed = [Failed(*map(renamer.text, one)) for one in failed]
-    for one in failed:
-        print(f"hangtop: {clean(one.path, 300)} {clean(one.why, 400)}", file=sys.stderr)
+    failed = [Failed(*map(renamer.text, failure)) for failure in failed]
+    for failure in failed:
+        print(f"hangtop: {clean(failure.path, 300)} {clean(failure.why, 400)}", file=sys.stderr)
     if arguments.json:
         print(to_json(as_data(cores, failed, all_threads=arguments.all_threads)).decode())
     else:
@@ -67,20 +67,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def sort_out(paths: Sequence[str]) -> Given:
-    """Tell cores from directories of them and from the executable.
+    """Sort paths into cores, directories of cores, and the executable.
 
     Raises:
-        UsageError: a path is not there, or there is more than one executable.
+        UsageError: a path does not exist, or there is more than one executable.
         NoCoreError: a directory has no core.
     """
     cores: list[str] = []
     programs: list[str] = []
     for path in paths:
         if os.path.isdir(path):
-            found = find.in_directory(path)
-            if not found:
+            cores_inside = find.in_directory(path)
+            if not cores_inside:
                 raise NoCoreError(f"no core in {clean(path, 300)}", nothing_there([path]))
-            cores += found
+            cores += cores_inside
         elif is_capture(path):
             hint = f"`{opening(path)}` looks through it."
             raise UsageError(f"{clean(path, 300)} is a capture, and no core", hint)
@@ -100,7 +100,7 @@ def sort_out(paths: Sequence[str]) -> Given:
 
 
 def is_program(path: str) -> bool:
-    """Whether a file is an ELF file, and no core."""
+    """Return whether a file is an ELF file, and not a core."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             return file.read(4) == b"\x7fELF" and not elf.is_core(path)
@@ -109,10 +109,10 @@ def is_program(path: str) -> bool:
 
 
 def newest() -> Given:
-    """The newest core where this machine puts cores.
+    """Return the newest core where this machine puts cores.
 
     Raises:
-        NoCoreError: there is none; says where cores go, and how to get at them.
+        NoCoreError: there is none; the message says where cores go, and how to get them.
     """
     pattern = find.read_pattern()
     if pattern is None:
@@ -125,13 +125,13 @@ def newest() -> Given:
     if not cores:
         raise NoCoreError(f"no core found: this machine writes cores {place.text}", help_for(place))
     if len(cores) > 1:
-        others = f"{plural(len(cores) - 1, 'older one')}: {clean(cores[1], 300)}"
-        print(f"the newest of {len(cores)} cores; {others} …", file=sys.stderr)
+        older = f"{plural(len(cores) - 1, 'older one')}: {clean(cores[1], 300)}"
+        print(f"the newest of {len(cores)} cores; {older} …", file=sys.stderr)
     return Given(cores[:1])
 
 
 def help_for(place: Place) -> str:
-    """How to come by a core that is not found."""
+    """Return how to get a core that was not found."""
     if place.command is not None:
         return (
             f"{place.handler} packs cores and drops old ones. To get one: {place.command}\n"
@@ -145,9 +145,10 @@ def help_for(place: Place) -> str:
 
 
 def nothing_there(directories: Sequence[str]) -> str:
-    """Why there may be no core."""
+    """Return why there may be no core."""
+    places = ", ".join(clean(directory, 200) for directory in directories)
     return (
-        f"Looked in {', '.join(clean(one, 200) for one in directories)}. A core is only written "
+        f"Looked in {places}. A core is only written "
         "where the job was started with\n`ulimit -c unlimited` (Slurm: srun --propagate=CORE), the "
         "directory can be written to and the disk has room.\n`hangtop doctor` says where cores of "
         "running ranks would go."
@@ -155,7 +156,7 @@ def nothing_there(directories: Sequence[str]) -> str:
 
 
 def read_all(given: Given, *, with_native: bool) -> tuple[list[Core], list[Failed]]:
-    """Read all cores; what is wrong with one keeps nobody from the others."""
+    """Read all cores; an error in one does not affect the others."""
     tools = Tools()
     cores, failed = [], []
     try:
@@ -174,7 +175,7 @@ def read_all(given: Given, *, with_native: bool) -> tuple[list[Core], list[Faile
 
 
 def show(cores: Sequence[Core], arguments: argparse.Namespace) -> None:
-    """Print the cores: each by itself, or merged where they are different ranks of one job."""
+    """Print the cores: each separately, or merged where they are different ranks of one job."""
     ranks = [core.rank for core in cores]
     one_job = len(cores) > 1 and None not in ranks and len(set(ranks)) == len(ranks)
     columns = width()
@@ -215,7 +216,7 @@ def _ranks_by_reason(cores: Sequence[Core]) -> dict[str, list[int]]:
 def as_data(
     cores: Sequence[Core], failed: Sequence[Failed], *, all_threads: bool
 ) -> dict[str, Any]:
-    """Everything that was read (schema `hangtop.core/1`)."""
+    """Return everything that was read (schema `hangtop.core/1`)."""
     return {
         "schema": "hangtop.core/1",
         "cores": [
@@ -251,5 +252,5 @@ def as_data(
             }
             for core in cores
         ],
-        "unread": [{"path": one.path, "why": one.why} for one in failed],
+        "unread": [{"path": failure.path, "why": failure.why} for failure in failed],
     }

@@ -1,4 +1,4 @@
-"""`hangtop core --take`: a core of a rank that runs, after saying what it costs."""
+"""`hangtop core --take`: take a core of a running rank, after showing the cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.path:
         raise UsageError("--take takes a core of a rank: name no core", "Try: --take --rank 3")
@@ -53,12 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     directory = str(arguments.to) if arguments.to is not None else None
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
-        found, _ = find_job(session, arguments.job_key, arguments.pid)
-        rank = chosen(choose(found.snapshot, arguments.job_key), arguments.rank, arguments.pid)
+        update, _ = find_job(session, arguments.job_key, arguments.pid)
+        rank = chosen(choose(update.snapshot, arguments.job_key), arguments.rank, arguments.pid)
         node, pid = rank.node, rank.process.pid
         cost = _wait(take.cost(session, node, pid, directory), take.COST_S, "")
-        who = rank.place
-        for line in wrap(f"a core of {who}: {cost.description}", width(), "", "  "):
+        place = rank.place
+        for line in wrap(f"a core of {place}: {cost.description}", width(), "", "  "):
             print(line, file=sys.stderr)
         if not cost.fits:
             raise UsageError(
@@ -68,30 +68,30 @@ def _run(arguments: argparse.Namespace) -> int:
             print("no core was taken", file=sys.stderr)
             return 1
         future = take.take(session, node, pid, directory)
-        taken = _wait(future, take.LIMIT_S, f"writing the core of {who}")
+        taken = _wait(future, take.LIMIT_S, f"writing the core of {place}")
     if arguments.json:
         data = {"schema": "hangtop.core-taken/1", "rank": rank.rank, "node": node, "pid": pid}
         print(to_json({**data, "taken": taken}).decode())
     else:
-        print(f"core of {who}: {taken.outcome}")
+        print(f"core of {place}: {taken.outcome}")
         print(f"to read it, there: {spelt_or_why(('hangtop', 'core', taken.path))}")
     return 0 if taken.running_again else 1
 
 
 def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
-    """The one rank that was named.
+    """Return the one rank that was named.
 
     Raises:
-        UsageError: none, or more than one was named, or answers to it.
-        NoJobError: it is not there, or has exited.
+        UsageError: none or several were named, or match.
+        NoJobError: it does not exist, or has exited.
     """
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
     matches = [rank for rank in job.ranks if _is_named(rank, number, pids)]
     name = rank_name(number) if number is not None else f"rank with pid {pids[0]}"
     if not matches:
-        there = rank_sets.fold(rank.rank for rank in job.ranks)
-        raise NoJobError(f"there is no {name} in this job", f"There is: {there or 'none'}")
+        existing = rank_sets.fold(rank.rank for rank in job.ranks)
+        raise NoJobError(f"there is no {name} in this job", f"There is: {existing or 'none'}")
     running = [rank for rank in matches if not rank.ended]
     if not running:
         what = f"{matches[0].name} has exited"
@@ -111,10 +111,10 @@ def _is_named(rank: Rank, number: int | None, pids: list[int]) -> bool:
 
 
 def agreed() -> bool:
-    """Ask on the terminal.
+    """Ask for confirmation on the terminal.
 
     Raises:
-        UsageError: there is none to ask on.
+        UsageError: there is no terminal.
     """
     if not sys.stdin.isatty():
         raise UsageError("this must be agreed to: add --yes")
@@ -122,13 +122,13 @@ def agreed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _wait(future: Future[T], limit: float, told: str) -> T:
-    """Wait for an answer, and say for how long already."""
+def _wait(future: Future[T], limit: float, label: str) -> T:
+    """Wait for an answer, showing the seconds waited."""
     began = time.monotonic()
     with StatusLine() as status:
         while (spent := time.monotonic() - began) < limit:
-            if told:
-                status.show(f"{told}: {duration(spent)} (Ctrl-C gives it up) ...")
+            if label:
+                status.show(f"{label}: {duration(spent)} (Ctrl-C gives it up) ...")
             with contextlib.suppress(TimeoutError):
                 return future.result(timeout=0.5)
     raise TimeoutError

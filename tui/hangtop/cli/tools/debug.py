@@ -1,4 +1,4 @@
-"""`hangtop debug`: a pdb prompt in a rank that runs."""
+"""`hangtop debug`: a pdb prompt in a running rank."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from hangtop_core.tools.debugging import Debugging
 
 SAMPLE_S = 30.0
-"""Seconds for the rank's stack: without it nobody knows whether it sits at a prompt already."""
+"""Seconds to wait for the rank's stack, which shows whether it is at a prompt already."""
 NO_PROMPT = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     if arguments.readonly:
         raise UsageError("a prompt stops a rank, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
-        found, _ = find_job(session, arguments.job_key, arguments.pid)
-        job = choose(found.snapshot, arguments.job_key)
+        update, _ = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(update.snapshot, arguments.job_key)
         rank = chosen(job, arguments.rank, arguments.pid)
         plan = planned(session, job, rank)
-    who = rank.place
+    place = rank.place
     if plan.why is not None:
-        say(f"no prompt in {who}: {plan.why}. Now {plan.doing}", *plan.steps)
+        say(f"no prompt in {place}: {plan.why}. Now {plan.doing}", *plan.steps)
         return NO_PROMPT
-    say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
+    say(f"a prompt in {place}. {COST}", f"now {plan.doing}")
     if plan.warning is not None:
         say(plan.warning)
     return prompt(plan)
 
 
 def prompt(plan: Debugging) -> int:
-    """Run the prompt, and say how it ended; returns the exit status."""
+    """Run the prompt, and report how it ended; return the exit status."""
     say(f"run: {plan.shown}")
     try:
         status = pager.status(pager.dying_with_us(plan.argv))
@@ -64,25 +64,35 @@ def prompt(plan: Debugging) -> int:
 
 
 def planned(session: Session, job: Job, rank: Rank) -> Debugging:
-    """Take the rank's stack now, and say how to get a prompt."""
+    """Take the rank's stack now, and return how to get a prompt."""
     with contextlib.suppress(TimeoutError, RequestError), StatusLine() as status:
         status.show(f"taking the stack of {rank.name} ...")
         future = session.sample({rank.node: [rank.process.pid]}, deadline=SAMPLE_S)
         sampled = future.result(2 * SAMPLE_S)[0]
-        # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.
+        # An update made meanwhile does not contain the sample yet; a later one may contain a newer
+        # one.
         session.wait(lambda update: has_sample(update, sampled), SAMPLE_S)
     update = session.latest
     if update is None:
         raise RequestError("the session has ended")
     now = follow(job, update.snapshot) or job
-    rank = next((one for one in now.ranks if one.process.identity == rank.process.identity), rank)
-    node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
+    rank = next(
+        (
+            candidate
+            for candidate in now.ranks
+            if candidate.process.identity == rank.process.identity
+        ),
+        rank,
+    )
+    node = next(
+        (candidate for candidate in update.snapshot.nodes if candidate.name == rank.node), None
+    )
     return debugging(update.snapshot, rank, node, terminal=sys.stdin.isatty())
 
 
 def has_sample(update: Update, sampled: Sampled) -> bool:
-    """Whether a picture has a sample, or one that says the same."""
-    found = (
+    """Return whether an update contains a sample, or one that says the same."""
+    samples = (
         rank.sample
         for job in update.snapshot.jobs
         for rank in job.ranks
@@ -90,11 +100,11 @@ def has_sample(update: Update, sampled: Sampled) -> bool:
     )
     new = sampled.sample
     return any(
-        old is not None and (old.at >= new.at or old.threads == new.threads) for old in found
+        old is not None and (old.at >= new.at or old.threads == new.threads) for old in samples
     )
 
 
 def say(*lines: str) -> None:
-    """Say something apart from what the prompt prints."""
+    """Print a message, set apart from the output of the prompt."""
     for number, text in enumerate(lines):
         print(f"{'  - ' if number else 'hangtop: '}{text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`hangtop demo`: a job that really hangs, and hangtop on it."""
+"""`hangtop demo`: start a job that really hangs, and open hangtop on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DemoFailedError(HangtopError):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status of what was run on the job."""
+    """Run the command; return the exit status of what was run on the job."""
     if arguments.list:
         print(to_json(document()).decode() if arguments.json else listing())
         return 0
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"there is no scenario {arguments.scenario!r}; see hangtop demo --list")
     scenario = BY_NAME[arguments.scenario]
     if not (arguments.diagnose or arguments.dump):
-        prepare()  # before a job is started that could not be shown
+        prepare()  # before starting a job that could not be shown
     try:
         with Demo(scenario) as demo:
             print(f"{scenario.name}: {scenario.description}", file=sys.stderr)
@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look(arguments: argparse.Namespace, demo: Demo) -> int:
-    """Open the app on the job, or run the command asked for."""
+    """Open the app on the job, or run the given command."""
     arguments.pid = list(demo.members)
-    arguments.nodes = []  # it is on this machine, whatever the config file says
+    arguments.nodes = []  # the job is on this machine, whatever the config file says
     if arguments.diagnose:
         from hangtop.cli.commands import diagnose
 
@@ -62,7 +62,7 @@ def look(arguments: argparse.Namespace, demo: Demo) -> int:
 
 
 def as_given(command: str, arguments: argparse.Namespace) -> argparse.Namespace:
-    """The arguments of another command, with its defaults for all that was not given here."""
+    """Return the arguments of another command, with its defaults for all that was not given."""
     from hangtop.cli.main import build_parser
 
     defaults = build_parser().parse_args([command])
@@ -70,23 +70,23 @@ def as_given(command: str, arguments: argparse.Namespace) -> argparse.Namespace:
 
 
 def document() -> dict[str, Any]:
-    """All scenarios, for programs (schema `hangtop.scenarios/1`)."""
+    """Return all scenarios, for programs (schema `hangtop.scenarios/1`)."""
     rows = [
         {
-            "name": one.name,
-            "description": one.description,
-            "cause": one.cause,
-            "culprits": one.culprits,
-            "ranks": one.ranks,
-            "needs": one.needs,
+            "name": scenario.name,
+            "description": scenario.description,
+            "cause": scenario.cause,
+            "culprits": scenario.culprits,
+            "ranks": scenario.ranks,
+            "needs": scenario.needs,
         }
-        for one in GALLERY
+        for scenario in GALLERY
     ]
     return {"schema": "hangtop.scenarios/1", "hangtop": __version__, "scenarios": rows}
 
 
 def listing() -> str:
-    """All scenarios, one a line."""
+    """Return all scenarios, one per line."""
     width = max(len(scenario.name) for scenario in GALLERY)
     lines = [f"  {scenario.name:{width}}  {scenario.description}" for scenario in GALLERY]
     return "\n".join(["scenarios, for `hangtop demo NAME`:", *lines])

@@ -1,4 +1,4 @@
-"""`hangtop doctor`: what hangtop can see on each node, and what to do where it cannot."""
+"""`hangtop doctor`: what hangtop can see on each node, and how to fix what it cannot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.model.node.check import Cleaned
 
 HIDDEN, UNSEEN = 3, 4
-"""Exit status when a node answers but hides its ranks, and when one does not answer."""
+"""Exit status when a node responds but hides its ranks, and when one does not respond."""
 LABELS = {"not-applicable": "n/a", "not-reached": "-"}
 COLOURS = {"ok": GREEN, "warning": YELLOW, "missing": RED, "n/a": DIM, "-": DIM}
 _NAME = 15
@@ -40,35 +40,35 @@ _INDENT = 2 + _LABEL + 2 + _NAME + 2
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = complete(arguments)
     targets = launchers(arguments, watch=False)
     renamer = redacting.of(arguments)
     options = Options(interval=0.5, watch=False)
 
-    def told(waiting: Sequence[str]) -> None:
+    def show_progress(waiting: Sequence[str]) -> None:
         if text := progress(len(targets), waiting):
             line.show(text)
 
     with StatusLine() as line, Session(options, diagnose, targets) as session:
         if arguments.clean:
-            cleaned, failed = clean_all(session, told)
+            cleaned, failed = clean_all(session, show_progress)
             line.clear()
-            cleaned = {renamer.text(name): renamer.one(one) for name, one in cleaned.items()}
+            cleaned = {renamer.text(name): renamer.one(result) for name, result in cleaned.items()}
             return tell_cleaned(cleaned, renamer.data(failed), arguments.json)
         names = [target.node for target in targets if target.via == "ssh"]
-        ways = explore(names, arguments.user, arguments.connect_timeout)
-        seen = examine(session, targets, ways, told)
+        routes = explore(names, arguments.user, arguments.connect_timeout)
+        results = examine(session, targets, routes, show_progress)
         line.clear()
-        # Before the session ends, which waits a moment for nodes that do not answer.
-        ladders = [climb(one) for one in seen]
+        # Before the session ends, which waits a moment for nodes that do not respond.
+        ladders = [climb(result) for result in results]
         if renamer.names:
             ladders = renamer.several(ladders, Ladder)
         return tell(ladders, arguments.json)
 
 
 def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
-    """Print what was found; returns the exit status."""
+    """Print the result; return the exit status."""
     status = exit_status(ladders)
     if as_json:
         print(to_json(document(ladders, status)).decode(), flush=True)
@@ -78,14 +78,14 @@ def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
 
 
 def exit_status(ladders: Sequence[Ladder]) -> int:
-    """The worst of all nodes."""
+    """Return the worst exit status of all nodes."""
     if any(not ladder.answered for ladder in ladders):
         return UNSEEN
     return HIDDEN if any(ladder.failing for ladder in ladders) else 0
 
 
 def document(ladders: Sequence[Ladder], status: int) -> dict[str, Any]:
-    """Everything that was found, for programs (schema `hangtop.doctor/1`, docs/doctor.md)."""
+    """Return the whole result, for programs (schema `hangtop.doctor/1`, docs/doctor.md)."""
     return {
         "schema": "hangtop.doctor/1",
         "hangtop": __version__,
@@ -115,7 +115,7 @@ def document(ladders: Sequence[Ladder], status: int) -> dict[str, Any]:
 
 
 def report(ladders: Sequence[Ladder], columns: int) -> str:
-    """The ladders as text: equal nodes together, of later groups only what differs."""
+    """Return the ladders as text: equal nodes together; later groups only with differences."""
     groups = fold(ladders)
     lines: list[str] = []
     if len(ladders) > 1:
@@ -127,7 +127,7 @@ def report(ladders: Sequence[Ladder], columns: int) -> str:
 
 
 def summary(ladders: Sequence[Ladder]) -> str:
-    """How many nodes can be observed."""
+    """Return how many nodes can be observed."""
     unseen = sum(not ladder.answered for ladder in ladders)
     hidden = sum(bool(ladder.answered and ladder.failing) for ladder in ladders)
     parts = [f"{len(ladders) - unseen - hidden} can be observed"]
@@ -137,7 +137,7 @@ def summary(ladders: Sequence[Ladder]) -> str:
 
 
 def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str]:
-    """The lines of one group; of one after the first only what is not as in the first."""
+    """Yield the lines of one group; after the first group only the differences from it."""
     yield from textwrap.wrap(
         f"{nodesets.fold(group.nodes)}: {standing(group)}",
         columns,
@@ -156,7 +156,7 @@ def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str
 
 
 def standing(group: Group) -> str:
-    """What the ladder of a group comes to."""
+    """Return the overall result of a group's ladder."""
     lacks = [rung.name for rung in group.rungs if rung.fails]
     if not lacks:
         return "all that matters is there"
@@ -165,7 +165,7 @@ def standing(group: Group) -> str:
 
 
 def rung_lines(rung: Rung, columns: int) -> Iterator[str]:
-    """One rung, wrapped, its fix below it."""
+    """Yield one rung, wrapped, with its fix below it."""
     text = rung.text + (f" ({rung.detail})" if rung.detail else "")
     yield from _row(LABELS.get(rung.state, rung.state), rung.name, text, columns)
     if rung.fix:
@@ -182,7 +182,7 @@ def _wrapped(text: str, head: str, columns: int, indent: str) -> list[str]:
 
 
 def coloured(text: str) -> str:
-    """The report with its states marked, where colour is wanted."""
+    """Return the report with its states in colour, where colour is used."""
     return "".join(map(_mark, text.splitlines(keepends=True))) if has_colour() else text
 
 
@@ -194,21 +194,21 @@ def _mark(line: str) -> str:
 
 
 def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: bool) -> int:
-    """Print what was removed; returns the exit status."""
-    left = any(one.left for one in cleaned.values())
+    """Print what was removed; return the exit status."""
+    left = any(result.left for result in cleaned.values())
     status = UNSEEN if failed else HIDDEN if left else 0
     if as_json:
         nodes = [
-            {"node": name, "removed_bytes": one.bytes, **_cleaned_data(one), "failed": None}
-            for name, one in cleaned.items()
+            {"node": name, "removed_bytes": result.bytes, **_cleaned_data(result), "failed": None}
+            for name, result in cleaned.items()
         ]
         nodes += [{"node": name, "failed": why} for name, why in failed.items()]
         data = {"schema": "hangtop.doctor.clean/1", "exit_status": status, "nodes": nodes}
         print(to_json(data).decode())
         return status
     texts: dict[str, list[str]] = {}
-    for name, one in cleaned.items():
-        texts.setdefault(cleaned_text(one), []).append(name)
+    for name, result in cleaned.items():
+        texts.setdefault(cleaned_text(result), []).append(name)
     for name, why in failed.items():
         texts.setdefault(f"not reached: {clean(why)}", []).append(name)
     for text, names in texts.items():
@@ -216,29 +216,28 @@ def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: b
     return status
 
 
-def _cleaned_data(one: Cleaned) -> dict[str, Any]:
+def _cleaned_data(cleaned: Cleaned) -> dict[str, Any]:
     names = ("path", "removed", "left", "why", "rooms")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(cleaned, name) for name in names}
 
 
-def cleaned_text(one: Cleaned) -> str:
-    """What was removed on one node, in words."""
-    path = clean(one.path or "", 200)
-    text = f"removed {size(one.bytes)} from {path}" if one.removed else "nothing to remove"
-    if one.left:
-        left = ", ".join(clean(path, 200) for path in one.left)
-        text += f"; left {left}: {clean(one.why or 'not removed', 200)}"
-    elif one.why and not one.removed:
-        text += f": {clean(one.why, 200)}"
-    if one.rooms:
-        text += (
-            f"; removed {plural(one.rooms, 'directory', 'directories')} of killed steps from /tmp"
-        )
+def cleaned_text(cleaned: Cleaned) -> str:
+    """Return what was removed on one node, in words."""
+    path = clean(cleaned.path or "", 200)
+    text = f"removed {size(cleaned.bytes)} from {path}" if cleaned.removed else "nothing to remove"
+    if cleaned.left:
+        left = ", ".join(clean(path, 200) for path in cleaned.left)
+        text += f"; left {left}: {clean(cleaned.why or 'not removed', 200)}"
+    elif cleaned.why and not cleaned.removed:
+        text += f": {clean(cleaned.why, 200)}"
+    if cleaned.rooms:
+        rooms = plural(cleaned.rooms, "directory", "directories")
+        text += f"; removed {rooms} of killed steps from /tmp"
     return text
 
 
 def progress(count: int, waiting: Sequence[str]) -> str:
-    """Say for whom of some nodes one waits; nothing for nobody."""
+    """Return which nodes are still awaited; empty when none is."""
     if not waiting:
         return ""
     done = f"{count - len(waiting)} of {plural(count, 'node')} done"

@@ -1,4 +1,4 @@
-"""`hangtop nettest`: whether nodes can talk, and if not, who is to blame."""
+"""`hangtop nettest`: whether nodes can communicate, and if not, which one is the culprit."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit status.
+    """Run the command; return the exit status.
 
     Raises:
-        UsageError: for options that cannot be used.
-        NoNodeError: when no node answers.
+        UsageError: options that cannot be used.
+        NoNodeError: no node responds.
     """
     arguments = complete(arguments)
     if arguments.readonly:
@@ -83,21 +83,21 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
             status.clear()
     if not facts.looked and not facts.interrupted:
         raise _silent(facts.missing)
-    found = judge.findings(facts)
-    code = judge.status(facts, found, wanted.job)
+    findings = judge.findings(facts)
+    code = judge.status(facts, findings, wanted.job)
     renamer = redacting.of(arguments)
     renamer.learn_hosts(facts.nodes)
     if arguments.json:
-        document = renamer.data(report.document(facts, found, code))
+        document = renamer.data(report.document(facts, findings, code))
         print(to_json(document).decode(), flush=True)
     else:
-        text = renamer.text(report.text(facts, found, code, report_width()))
+        text = renamer.text(report.text(facts, findings, code, report_width()))
         print(coloured(text), end="", flush=True)
     return code
 
 
 def _announce(names: list[str], port: int) -> None:
-    """Say what this command does that others do not: on a terminal, where somebody sees it."""
+    """Announce, on a terminal, what this command does and others do not."""
     if sys.stderr.isatty():
         where = f"on {len(names)} nodes" if len(names) > 1 else "here"
         print(
@@ -116,11 +116,11 @@ def _print_mpirun(conductor: Conductor, arguments: argparse.Namespace) -> int:
 
 
 def _silent(why: Mapping[str, str]) -> NoNodeError:
-    """Say of the first node why it does not answer."""
+    """Return the error that says why the first node does not respond."""
     name, text = next(iter(why.items()))
     return NoNodeError(f"no node answers; {name}: {text}", "`hangtop doctor` says how to reach it.")
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """End in order, as Ctrl-C does: what is known is told, and nothing is left on nodes."""
+    """End in order, as Ctrl-C does: report what is known, and leave nothing behind on nodes."""
     raise KeyboardInterrupt

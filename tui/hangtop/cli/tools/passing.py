@@ -1,9 +1,9 @@
-"""Running a command in our place: its exit status is ours, and signals reach it once.
+"""Running a command in our place: its exit status is ours, and it gets each signal once.
 
-What a terminal, a scheduler or `timeout` sends goes to all processes of a group or a step, the
-command among them; what `kill` sends us goes to us alone, and has to be handed on. A process of
-ours that does nothing but wait in the same group tells the two apart: what it gets as well, the
-command has got. A signal that came twice would break the orderly end of a launcher.
+A signal from a terminal, a scheduler or `timeout` goes to all processes of a group or a step, the
+command among them; one from `kill` goes to this process alone, and has to be forwarded. A witness
+process in the same group, which only waits, distinguishes the two: a signal that it also gets has
+reached the command. A signal delivered twice would break the orderly shutdown of a launcher.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PASSED = (
     signal.SIGUSR2,
 )
 _GROUP_S = 0.5
-"""Seconds by which another process of the group may get a signal later than us."""
+"""Seconds by which another process of the group may get a signal later than this one."""
 
 
 class Witness:
-    """A process of our group that tells which signals it gets."""
+    """A process of our group that reports which signals it gets."""
 
     def __init__(self) -> None:
         self.told, telling = os.pipe()
@@ -45,7 +45,7 @@ class Witness:
         os.close(telling)
 
     def got(self, number: int) -> bool:
-        """Whether it gets this signal, too; waits a moment for it."""
+        """Return whether it also gets this signal, waiting a moment for it."""
         while select.select([self.told], [], [], _GROUP_S)[0]:
             numbers = os.read(self.told, 64)
             if not numbers or number in numbers:
@@ -60,7 +60,7 @@ class Witness:
 
 
 def _tell(telling: int, parent: int) -> None:
-    """Write the number of every signal that comes, as long as the parent lives."""
+    """Write the number of every signal received, while the parent lives."""
     while os.getppid() == parent:
         received = signal.sigtimedwait(PASSED, 1.0)
         if received is not None:
@@ -71,7 +71,7 @@ def start(command: Sequence[str], variables: Mapping[str, str]) -> int:
     """Run a command until it ends; return its status, negative for a signal that ended it.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: it cannot be started.
     """
     caught = {signal.SIGCHLD, *PASSED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, caught)

@@ -1,4 +1,4 @@
-"""`hangtop run`: start a job prepared, and be in the way of neither the job nor the shell."""
+"""`hangtop run`: start a prepared job, transparently to both the job and the shell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KNOWN_HANG = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the command and wait for it; its exit status is ours."""
+    """Start the command and wait for it; return its exit status."""
     command = arguments.words[arguments.words[:1] == ["--"] :]
     check(arguments, command)
     parts = prepare.Parts(
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         status = attempt(prepare.with_exports(command, variables), variables)
     finally:
-        # Every rank has a log: without one nobody is left who could still need the directory.
+        # Every rank has a log: without one, no process can still need the directory.
         finish(directory, drop_empty=arguments.dir is None and parts.logs)
     if status and any((directory / "flight").glob("*")):
         command = spelt_or_why(("hangtop", "flight", operand(str(directory))))
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def numerics(arguments: argparse.Namespace) -> Settings | None:
-    """How inf and nan are looked for; None where they are not."""
+    """Return the settings of the search for inf and nan; None where it is off."""
     wanted = arguments.trace_batches or arguments.abort_after_batch is not None
     if not (arguments.detect_overflow or wanted or arguments.overflow == "abort"):
         return None
@@ -80,7 +80,7 @@ def numerics(arguments: argparse.Namespace) -> Settings | None:
 
 
 def attempt(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the command; 126 or 127, as of a shell, where it cannot be started."""
+    """Run the command; return 126 or 127, as a shell does, where it cannot be started."""
     try:
         return start(command, variables)
     except OSError as error:
@@ -89,7 +89,7 @@ def attempt(command: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 def check(arguments: argparse.Namespace, command: Sequence[str]) -> None:
-    """Refuse what makes no sense."""
+    """Refuse options that make no sense."""
     if arguments.json and not arguments.print_env:
         raise UsageError("--json goes with --print-env")
     if not command and not arguments.print_env:
@@ -99,14 +99,14 @@ def check(arguments: argparse.Namespace, command: Sequence[str]) -> None:
 
 
 def warn_of_sync(version: Version | None) -> None:
-    """Say what CUDA_LAUNCH_BLOCKING costs, and where it hangs."""
+    """Print what CUDA_LAUNCH_BLOCKING costs, and where it hangs."""
     say("every CUDA kernel is waited for (CUDA_LAUNCH_BLOCKING=1): this is slow")
     if version is None or version <= (1, 13):
         say(KNOWN_HANG)
 
 
 def print_environment(variables: Mapping[str, str], *, as_json: bool) -> None:
-    """Print what would be set."""
+    """Print the variables that would be set."""
     if as_json:
         print(to_json({"schema": "hangtop.run-env/1", "environment": variables}).decode())
         return
@@ -115,7 +115,7 @@ def print_environment(variables: Mapping[str, str], *, as_json: bool) -> None:
 
 
 def finish(directory: Path, *, drop_empty: bool = False) -> None:
-    """Wait for the last lines of the ranks, remove what served only them, say what is left."""
+    """Wait for the last log lines, remove temporary files, and report which files are left."""
     prepare.wait_for_logs(directory)
     left = prepare.tidy(directory)
     if drop_empty and not left:
@@ -128,6 +128,6 @@ def finish(directory: Path, *, drop_empty: bool = False) -> None:
 
 
 def say(text: str) -> None:
-    """One line about hangtop itself, apart from the output of the job."""
+    """Print one line about hangtop itself, set apart from the output of the job."""
     with contextlib.suppress(OSError):
         print(f"hangtop: {clean(text, 2000)}", file=sys.stderr, flush=True)

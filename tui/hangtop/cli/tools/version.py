@@ -1,4 +1,4 @@
-"""`hangtop --version`, and with `--verbose` what a report about a bug needs."""
+"""`hangtop --version`, and with `--verbose` the facts for a bug report."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PROGRAMS = {
 TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL", "TMUX", "STY", "SSH_TTY")
 LIMIT_S = 3.0
 MAX_OUTPUT = 64 << 10
-"""Bytes that a program may print of its version."""
+"""Limit in bytes of a program's version output."""
 
 
-def told(verbose: bool, *, as_json: bool) -> str:
-    """What is printed: a line or all, as text or for programs (schema `hangtop.version/1`)."""
+def version_text(verbose: bool, *, as_json: bool) -> str:
+    """Return the version or all facts, as text or for programs (schema `hangtop.version/1`)."""
     from hangtop_core.version import __version__
 
     rows = list(_full()) if verbose else []
@@ -54,7 +54,7 @@ def told(verbose: bool, *, as_json: bool) -> str:
 
 
 def _full() -> Iterator[tuple[str, str]]:
-    """Versions of everything hangtop stands on here, and what of the terminal matters to it."""
+    """Yield versions of everything hangtop depends on here, and relevant facts of the terminal."""
     yield from _itself()
     yield from _libraries()
     yield from _programs()
@@ -94,7 +94,7 @@ def _pyspy() -> str | None:
 
 
 def _first_line(argv: list[str]) -> str:
-    """What a program says of its version; some do so on stderr."""
+    """Return the version that a program prints; some programs print it on stderr."""
     from subprocess import TimeoutExpired
 
     from hangtop_core.attach.ways import subprocesses

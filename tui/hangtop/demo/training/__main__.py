@@ -1,4 +1,4 @@
-"""Start one rank of the training program, or with `--spawn` all of them."""
+"""Starts one rank of the training program, or with `--spawn` all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ranks import SCENARIOS, run, run_spawned
 
 
 def main() -> None:
-    """Read the arguments."""
+    """Parse the arguments and start the ranks."""
     parser = argparse.ArgumentParser(prog="training")
     parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("--spawn", type=int, metavar="RANKS")

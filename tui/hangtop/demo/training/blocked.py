@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def job_file(name: str) -> Path:
-    """A file of this job."""
+    """Return the path of a file of this job."""
     return Path(os.environ["HANGTOP_DEMO_DIR"]) / name
 
 
@@ -48,14 +48,14 @@ class Lock(Trainer):
         return super().train_step(batch)
 
     def update_statistics(self) -> None:
-        """Model first, then statistics."""
+        """Lock the model first, then the statistics."""
         with self.model_lock:
             self.both_hold.wait()
             with self.stats_lock:
                 pass
 
     def save_checkpoint(self) -> None:
-        """Statistics first, then model: the wrong order."""
+        """Lock the statistics first, then the model: the wrong order."""
         with self.stats_lock:
             self.both_hold.wait()
             with self.model_lock:
@@ -72,7 +72,7 @@ class Busy(Trainer):
         return super().train_step(batch)
 
     def tune_learning_rate(self) -> float:
-        """Bisect until the interval is below zero, which it never is."""
+        """Bisect until the interval is below zero, which never happens."""
         low, high = 0.0, 1.0
         while high - low >= 0.0:
             middle = (low + high) / 2
@@ -110,7 +110,7 @@ class Gil(Trainer):
         return super().train_step(batch)
 
     def wait_for_device(self) -> None:
-        """Look now and then whether the helper has an answer."""
+        """Poll until the helper has an answer."""
         self.poll_now.set()
         while not self.device_ready:
             time.sleep(0.01)
@@ -148,7 +148,7 @@ class Debugger(Trainer):
 
 
 class FileLock(Trainer):
-    """Rank 3 wants a lock file that a process outside the job holds."""
+    """Rank 3 waits for a lock file that a process outside the job holds."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Refresh the cache, which the lock protects."""
@@ -189,8 +189,8 @@ class DState(Trainer):
     def save_checkpoint(self) -> None:
         """Block in uninterruptible sleep.
 
-        A parent of clone(CLONE_VFORK) waits in state D until its child executes a program or
-        ends (clone(2)); without CLONE_VM the child has its own memory, so it may stay in Python.
+        A parent of clone(CLONE_VFORK) waits in state D until its child executes a program or ends
+        (clone(2)); without CLONE_VM the child has its own memory, so it may stay in Python.
         """
         clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
         flags = 0x4000 | signal.SIGCHLD
@@ -208,7 +208,7 @@ class QueueWait(Trainer):
         return super().train_step(batch)
 
     def next_prefetched(self) -> object:
-        """Start a producer that gives nothing, and wait for what it gives."""
+        """Start a producer that produces nothing, and wait for its output."""
         prefetched: queue.Queue[object] = queue.Queue()
         threading.Thread(target=lambda: None, name="prefetch").start()
         return prefetched.get()
@@ -224,14 +224,14 @@ class OutputPipe(Trainer):
         return super().train_step(batch)
 
     def print_weights(self) -> None:
-        """Fill the pipe: announced before its last page is full."""
+        """Fill the pipe, announced before its last page is full."""
         announce()
         for number in range(100_000):
             print(f"step {self.step} weight {number} {0.0:.6f}", flush=True)
 
 
 class Remote(Trainer):
-    """Rank 2 asks a service that accepts the connection and stays silent."""
+    """Rank 2 asks a service that accepts the connection and never answers."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Report to the tracking service."""

@@ -14,7 +14,7 @@ from .trainer import HANG_STEP, Batch, Trainer, announce
 
 
 class Skip(Trainer):
-    """Each rank judges its own loss; the one that finds it spiking leaves the step early."""
+    """Each rank judges its own loss; the rank that finds it spiking leaves the step early."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Skip the gradient exchange on the rank whose loss looks bad."""
@@ -27,16 +27,16 @@ class Skip(Trainer):
         return loss
 
     def loss_is_spiking(self) -> bool:
-        """True on one rank only: a condition that is not the same on all ranks."""
+        """Return True on one rank only: the condition differs between ranks."""
         return self.goes_wrong(rank=2)
 
     def cool_down(self) -> None:
-        """Wait for better times, while the other ranks wait for this one."""
+        """Wait for the loss to settle, while the other ranks wait for this one."""
         time.sleep(3600)
 
 
 class SkipSilent(Trainer):
-    """One rank drops one gradient exchange; the streams shift until the epoch ends."""
+    """One rank drops one gradient exchange; the sequences are shifted until the epoch ends."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Leave out one all_reduce on rank 2; the next one matches in its place."""
@@ -50,14 +50,14 @@ class SkipSilent(Trainer):
         return loss
 
     def end_epoch(self) -> None:
-        """All ranks meet; rank 2 comes here one all_reduce early."""
+        """Join all ranks; rank 2 arrives one all_reduce early."""
         if self.rank == 2:
             announce()
         dist.barrier()
 
 
 class Mismatched(Trainer):
-    """One rank sends the model round while the others average gradients."""
+    """One rank broadcasts the model while the others average gradients."""
 
     def sync_gradients(self) -> None:
         """Broadcast on rank 1, whose model is stale, where the others all_reduce."""
@@ -67,7 +67,7 @@ class Mismatched(Trainer):
 
     @property
     def is_stale(self) -> bool:
-        """Each rank decides for itself, which is the mistake."""
+        """Return whether this rank's model is stale; each rank decides alone, which is the bug."""
         return self.goes_wrong(rank=1)
 
     def restore_model(self) -> None:
@@ -76,7 +76,7 @@ class Mismatched(Trainer):
 
 
 class Recorder(Skip):
-    """As `Skip`, in a job whose flight recorder can be read through a unix socket."""
+    """`Skip` in a job whose flight recorder can be read through a unix socket."""
 
     def __init__(self) -> None:
         from torch._C._distributed_c10d import _WorkerServer
@@ -87,14 +87,14 @@ class Recorder(Skip):
 
 
 class Ddp(Trainer):
-    """DistributedDataParallel."""
+    """Training with DistributedDataParallel."""
 
     def build_model(self) -> nn.Module:
         """Wrap the model, so that the exchange happens inside backward."""
         return nn.parallel.DistributedDataParallel(super().build_model())
 
     def sync_gradients(self) -> None:
-        """Nothing to do: backward has averaged the gradients."""
+        """Do nothing: backward has averaged the gradients."""
 
 
 class DdpSkip(Ddp):
@@ -111,7 +111,7 @@ class DdpSkip(Ddp):
         return loss.detach()
 
     def inspect_outlier(self) -> None:
-        """Look at a strange batch for a very long time."""
+        """Inspect an unusual batch for a very long time."""
         time.sleep(3600)
 
 
@@ -119,7 +119,7 @@ class DdpUneven(Ddp):
     """The shard of one rank is shorter than those of the others."""
 
     def train(self) -> None:
-        """Train on what this rank was given, then look how good it is."""
+        """Train on this rank's shard, then evaluate."""
         batches = iter(self.loader)
         while self.step < self.shard_batches():
             self.train_step(self.load_batch(batches))
@@ -129,11 +129,11 @@ class DdpUneven(Ddp):
         self.evaluate()
 
     def shard_batches(self) -> int:
-        """Batches of this rank: three fewer on the one that got what was left over."""
+        """Return the number of batches: three fewer on the rank with the last, shorter shard."""
         return HANG_STEP if self.rank == 1 else HANG_STEP + 3
 
     def evaluate(self) -> None:
-        """Wait until everybody is here to look at data that nobody has trained on."""
+        """Wait for all ranks, to evaluate on held-out data."""
         dist.barrier()
 
 

@@ -14,18 +14,18 @@ BATCH = 8
 
 
 def shard_path() -> Path:
-    """A FIFO that nobody writes: it blocks its readers as a dead file server does."""
+    """Return a FIFO without a writer: it blocks its readers as a dead file server does."""
     return Path(os.environ["HANGTOP_DEMO_DIR"]) / "shard-00017.bin"
 
 
 class StuckSamples(Samples):
-    """Samples of which one cannot be read."""
+    """Samples, one of which cannot be read."""
 
     def __init__(self, bad_rank: int) -> None:
         self.is_bad = dist.get_rank() == bad_rank
 
     def __getitem__(self, index: int) -> Batch:
-        """Draw a sample; a certain one is read from a file that never answers."""
+        """Draw a sample; one of them is read from a file that never answers."""
         if self.is_bad and index == HANG_STEP * BATCH:
             self.read_shard(shard_path())
         return super().__getitem__(index)
@@ -43,7 +43,7 @@ class WorkerStuck(Trainer):
     workers = 2
 
     def dataset(self) -> Samples:
-        """Samples with a bad one on rank 1."""
+        """Return samples with a bad one on rank 1."""
         return StuckSamples(bad_rank=1)
 
 
@@ -54,7 +54,7 @@ class Inline(WorkerStuck):
 
 
 class SlowSamples(Samples):
-    """Samples of which one takes for ever to prepare."""
+    """Samples, one of which takes for ever to prepare."""
 
     def __init__(self, slow_rank: int) -> None:
         self.is_slow = dist.get_rank() == slow_rank
@@ -77,12 +77,12 @@ class SlowSamples(Samples):
 
 
 class DataSlow(Trainer):
-    """A DataLoader worker of rank 2 computes and computes; its rank starves."""
+    """A DataLoader worker of rank 2 never stops computing; its rank starves."""
 
     workers = 1
 
     def dataset(self) -> Samples:
-        """Samples that are slow to prepare on rank 2."""
+        """Return samples that are slow to prepare on rank 2."""
         return SlowSamples(slow_rank=2)
 
 

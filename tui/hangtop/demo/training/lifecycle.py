@@ -1,4 +1,4 @@
-"""Scenarios about whole ranks: one leaves, is stopped, or never comes; and healthy jobs."""
+"""Scenarios about whole ranks: one exits, is stopped, or never starts; and healthy jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .trainer import HANG_STEP, Batch, Trainer
 
 
 class Announced(Trainer):
-    """A healthy job that tells when it runs; what goes wrong comes from outside."""
+    """A healthy job that announces when it runs; the fault comes from outside."""
 
     wrong_rank = 3
 
@@ -24,7 +24,7 @@ class Announced(Trainer):
 
 
 class Exited(Trainer):
-    """Rank 2 thinks that it is done and leaves; the others wait for its result in the store."""
+    """Rank 2 believes it is done and exits; the others wait for its result in the store."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Exchange results through the store after a few steps."""

@@ -1,6 +1,6 @@
-"""What one rank does, by the name of its scenario.
+"""The entry points of one rank, by the name of its scenario.
 
-Apart from `__main__`, because spawned processes import the functions they run by module name.
+Separate from `__main__`, because spawned processes import the functions they run by module name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run(scenario: str) -> None:
 
 
 def run_spawned(local_rank: int, world_size: int, scenario: str) -> None:
-    """One rank of `--spawn`: its numbers come as arguments, not in its first environment."""
+    """Run one rank of `--spawn`: its numbers come as arguments, not in its initial environment."""
     os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(local_rank)
     os.environ["WORLD_SIZE"] = str(world_size)
     run(scenario)

@@ -24,10 +24,10 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Samples:
-    """Random vectors and their sums: something to learn."""
+    """Random vectors and their sums: a learnable data set."""
 
     def __len__(self) -> int:
-        """One epoch lasts longer than anybody watches."""
+        """Return the length of an epoch, longer than any demo runs."""
         return 1_000_000
 
     def __getitem__(self, index: int) -> Batch:
@@ -41,9 +41,9 @@ class Trainer:
     """One rank of the job: its model, its data and the loop over steps."""
 
     workers = 0
-    """DataLoader worker processes."""
+    """Number of DataLoader worker processes."""
     pace_s = 0.05
-    """Time a batch takes to come, in seconds, on average: a healthy job leaves the CPU alone."""
+    """Average seconds to load a batch: a healthy job leaves the CPU alone."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()
@@ -54,11 +54,11 @@ class Trainer:
         self.loader = DataLoader(self.dataset(), batch_size=8, num_workers=self.workers)
 
     def build_model(self) -> nn.Module:
-        """Two linear layers; the same on every rank, since the seed is."""
+        """Return two linear layers, the same on every rank, as the seed is the same."""
         return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def dataset(self) -> Samples:
-        """Where the samples come from."""
+        """Return the data set."""
         return Samples()
 
     def train(self) -> None:
@@ -78,7 +78,7 @@ class Trainer:
         return batch
 
     def train_step(self, batch: Batch) -> Tensor:
-        """Forward, backward, average the gradients over all ranks, update."""
+        """Run forward and backward, average the gradients over all ranks, and update."""
         loss = self.forward_backward(batch)
         self.sync_gradients()
         self.update()
@@ -103,20 +103,23 @@ class Trainer:
             gradient.copy_(mean.view_as(gradient))
 
     def update(self) -> None:
-        """Plain gradient descent. Any optimizer of torch.optim would import torch's compiler first,
-        which takes as long as importing torch itself."""
+        """Take a step of plain gradient descent.
+
+        Any optimizer of torch.optim would import torch's compiler first, which takes as long as
+        importing torch itself.
+        """
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter -= RATE * parameter.grad
 
     def log_metrics(self, loss: Tensor) -> None:
-        """Print the loss now and then, on the first rank."""
+        """Print the loss from time to time, on the first rank."""
         if self.rank == 0:
             print(f"step {self.step} loss {loss.item():.4f}", flush=True)
 
     def goes_wrong(self, rank: int) -> bool:
-        """Whether this is the moment, and the rank, in which the scenario goes wrong."""
+        """Return whether the scenario goes wrong at this step on this rank."""
         if self.rank != rank or self.step != HANG_STEP:
             return False
         announce()
@@ -124,10 +127,10 @@ class Trainer:
 
 
 def announce() -> None:
-    """Tell whoever started the job that it is about to hang, and which process will.
+    """Announce to the starter of the job that it is about to hang, and in which process.
 
-    A file appears in the directory that `HANGTOP_DEMO_DIR` names; written under another name
-    first, so that nobody reads half of it.
+    Creates a file in the directory that `HANGTOP_DEMO_DIR` names, written under another name first,
+    so that no reader sees half of it.
     """
     directory = Path(os.environ["HANGTOP_DEMO_DIR"])
     draft = directory / f"reached.{os.getpid()}"

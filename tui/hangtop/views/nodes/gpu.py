@@ -34,7 +34,7 @@ SAID = {
 
 
 def gpu_items(row: GpuRow, now: float) -> list[Item]:
-    """What is known of the GPU of a row, of a folded one of the driver and each GPU in a line."""
+    """Return all facts about the GPU of a row; for a folded row the driver and a line per GPU."""
     return numbered(
         Item(label, (labelled(label, value, LABEL),), LABEL + 1)
         for label, value in _lines(row, now)
@@ -52,15 +52,15 @@ def _lines(row: GpuRow, now: float) -> Iterator[tuple[str, Line | str]]:
         yield from _whole(row, row.gpus[0], now)
     if nvml is not None:
         cuda = f", CUDA {nvml.cuda}" if nvml.cuda else ""
-        told = f"{nvml.driver}{cuda}" if nvml.driver else "unknown"
-        yield "driver", line(told, ("  " + nvml.error, "bad") if nvml.error else "")
+        versions = f"{nvml.driver}{cuda}" if nvml.driver else "unknown"
+        yield "driver", line(versions, ("  " + nvml.error, "bad") if nvml.error else "")
 
 
 def _brief(gpu: Gpu) -> Line:
     does = doing(gpu)
     word = gpu.state if does == "broken" else does
     if does == "broken":
-        return line((word, "bad"))  # why is told in the first line
+        return line((word, "bad"))  # the first line gives the reason
     util = "-" if gpu.util is None else f"{gpu.util}%"
     power = "-" if gpu.power_w is None else f"{gpu.power_w} W"
     return line((word, DOES_ROLES[does]), f"  {util}  {power}")
@@ -113,10 +113,10 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
         energy = f"  {_joules(gpu.energy_j)} in all" if gpu.energy_j is not None else ""
         yield "power", line(f"{gpu.power_w}{limit}{peak}", (energy, "dim"))
     if gpu.sm_mhz is not None:
-        told = ", ".join(reasons(gpu)) or "nothing holds it back"
+        limits = ", ".join(reasons(gpu)) or "nothing holds it back"
         top = f" of {gpu.sm_max_mhz}" if gpu.sm_max_mhz else ""
         memory = f"  memory {gpu.memory_mhz} MHz" if gpu.memory_mhz is not None else ""
-        yield "clock", line(f"{gpu.sm_mhz}{top} MHz: {told}", (memory, "dim"))
+        yield "clock", line(f"{gpu.sm_mhz}{top} MHz: {limits}", (memory, "dim"))
     if gpu.memory_used is not None:
         busy = f"  busy {gpu.memory_util}%" if gpu.memory_util is not None else ""
         yield "memory", line(f"{size(gpu.memory_used)} of {size(gpu.memory_total)}", (busy, "dim"))
@@ -125,7 +125,9 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
             f"gen {gpu.pcie_gen} of {gpu.pcie_max_gen}, x{gpu.pcie_width} of {gpu.pcie_max_width}"
         )
         flows = ((gpu.pcie_tx_kb, "out"), (gpu.pcie_rx_kb, "in"))
-        flow = ", ".join(f"{size(kb * 1024)}/s {way}" for kb, way in flows if kb is not None)
+        flow = ", ".join(
+            f"{size(kb * 1024)}/s {direction}" for kb, direction in flows if kb is not None
+        )
         again = "" if gpu.pcie_replays is None else plural(gpu.pcie_replays, "replay")
         yield "PCIe", "  ".join(filter(None, (link, flow, again)))
 
@@ -171,8 +173,8 @@ def _process(process: GpuProcess) -> str:
 
 def _errors(nic: Nic) -> Line:
     if nic.new_errors:
-        told = ", ".join(f"+{count} {name}" for name, count in sorted(nic.new_errors.items()))
-        return line((clean(told, 120), "bad"))
+        counters = ", ".join(f"+{count} {name}" for name, count in sorted(nic.new_errors.items()))
+        return line((clean(counters, 120), "bad"))
     total = sum(nic.errors.values())
     return line((f"{total} before" if total else "none", "dim"))
 

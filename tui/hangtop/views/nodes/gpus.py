@@ -1,4 +1,4 @@
-"""The table of GPUs: what each does, by utilisation with power, whose it is and what is wrong."""
+"""The table of GPUs: activity by utilisation and power, owner, and problems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import Line, counted, line
-from hangtop.views.common import rank_key, seen, silence
+from hangtop.views.common import last_seen_text, rank_key, silence
 from hangtop_core.analysis.gpus import Doing, doing, owners, reasons, troubles
 from hangtop_core.analysis.xids import events
 from hangtop_core.text import node_sets
@@ -31,52 +31,52 @@ DOES_ROLES: dict[Doing, str] = {
     "unknown": "dim",
 }
 FOLD_FROM = 64
-"""GPUs from which each node has one row, until it is unfolded."""
+"""Number of GPUs from which each node has one row, until it is unfolded."""
 BAR = 5
-"""Cells of a bar."""
+"""Width of a bar in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, all of one node, or a node whose GPUs cannot be read."""
+    """One GPU, all GPUs of one node, or a node whose GPUs cannot be read."""
 
     key: str
     node: Node
     gpus: tuple[Gpu, ...]
     ranks: tuple[int, ...]
     rank_key: str | None
-    """Of the rank it belongs to, where that is one."""
+    """Key of the rank that the GPU belongs to, if it belongs to one rank."""
     does: Counter[Doing]
     trouble: str
     xids: tuple[int, ...]
     level: int
-    """0 for what is wrong, 1 for what differs from most GPUs of the job, 2 for the others."""
+    """Severity: 0 has a problem, 1 differs from most GPUs of the job, 2 is normal."""
 
     @property
     def folded(self) -> bool:
-        """Whether it stands for a whole node."""
+        """Whether the row stands for all GPUs of a node."""
         return len(self.gpus) != 1
 
     def values(self, name: str) -> list[int]:
-        """Known values of a field of its GPUs, of those that can be read."""
-        found = (getattr(gpu, name) for gpu in self.gpus if gpu.state == "ok")
-        return [value for value in found if value is not None]
+        """Return the known values of a field of its GPUs, among those that can be read."""
+        fields = (getattr(gpu, name) for gpu in self.gpus if gpu.state == "ok")
+        return [value for value in fields if value is not None]
 
     def most(self, name: str) -> int:
-        """The largest of them, for sorting."""
+        """Return the largest value of a field, for sorting."""
         return max(self.values(name), default=-1)
 
 
 def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRow]:
-    """Rows of all GPUs, what is wrong first; with `folded` one for each node."""
+    """Return rows of all GPUs, problems first; with `folded` one row for each node."""
     rows: list[GpuRow] = []
-    whose = owners(job, snapshot.nodes)
-    usual = _usual(snapshot, whose)
+    owned = owners(job, snapshot.nodes)
+    usual = _usual(snapshot, owned)
     for node in snapshot.nodes:
         failure = node.nvml.error or node.nvml.missing if node.nvml is not None else None
         if failure and not node.gpus:
             rows.append(GpuRow(node.name, node, (), (), None, Counter(), failure, (), 0))
-        own = _node_rows(node, whose, usual, snapshot.at)
+        own = _node_rows(node, owned, usual, snapshot.at)
         rows += [_joined(node, own)] if folded and len(own) > 1 else own
     rows.sort(key=lambda row: (row.level, 0 if row.level else _gravity(row)))
     return rows
@@ -84,17 +84,17 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
 
 def _node_rows(
     node: Node,
-    whose: Mapping[tuple[str, int], Sequence[Rank]],
+    owned: Mapping[tuple[str, int], Sequence[Rank]],
     usual: Doing | None,
     now: float,
 ) -> list[GpuRow]:
     """Return a row for each GPU of a node."""
     xids = events(node) if node.gpus else {}
     quiet = silence(node, now)
-    old = (seen(node.state, quiet),) if quiet is not None else ()
+    old = (last_seen_text(node.state, quiet),) if quiet is not None else ()
     rows = []
     for gpu in node.gpus:
-        ranks = whose.get((node.name, gpu.index), ())
+        ranks = owned.get((node.name, gpu.index), ())
         does, wrong = doing(gpu), (*troubles(gpu), *old)
         unusual = bool(ranks) and usual is not None and does != usual
         numbers = tuple(dict.fromkeys(event.number for event in xids.get(gpu.index, ())))
@@ -115,25 +115,25 @@ def _node_rows(
 
 
 def _gravity(row: GpuRow) -> int:
-    """The worst first: what cannot be read, what has errors, what is only slowed down."""
-    found = (
+    """Return the severity for sorting: unreadable, then with errors, then slowed down, the rest."""
+    severities = (
         0 if gpu.state != "ok" else 2 if set(troubles(gpu)) <= set(reasons(gpu)) else 1
         for gpu in row.gpus
     )
-    return min(found, default=0)
+    return min(severities, default=0)
 
 
 def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | None:
-    """What most GPUs of the job do; None where there is no such majority."""
-    found = Counter(
+    """Return what most GPUs of the job do; None where there is no majority."""
+    activities = Counter(
         doing(gpu)
         for node in snapshot.nodes
         for gpu in node.gpus
         if (node.name, gpu.index) in owned
     )
-    found.pop("broken", None)
-    does, count = next(iter(found.most_common(1)), (None, 0))
-    return does if count * 2 > sum(found.values()) else None
+    activities.pop("broken", None)
+    does, count = next(iter(activities.most_common(1)), (None, 0))
+    return does if count * 2 > sum(activities.values()) else None
 
 
 def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
@@ -155,17 +155,17 @@ def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
 
 
 def counts(rows: Iterable[GpuRow]) -> Line:
-    """What the GPUs of rows do."""
+    """Return the number of GPUs per activity."""
     return doing_counts(does for row in rows for does in row.does.elements())
 
 
-def doing_counts(found: Iterable[Doing]) -> Line:
-    """`6 spins  1 idle  1 broken`."""
-    return counted(found, DOES_ROLES.__getitem__)
+def doing_counts(activities: Iterable[Doing]) -> Line:
+    """Return `6 spins 1 idle 1 broken`."""
+    return counted(activities, DOES_ROLES.__getitem__)
 
 
 def none_found(snapshot: Snapshot) -> list[Line]:
-    """Why there are no GPUs to show, by reason."""
+    """Return why there are no GPUs to show, by reason."""
     why: dict[str, list[str]] = {}
     for node in snapshot.nodes:
         fact = node.capabilities.get("nvml")
@@ -180,7 +180,7 @@ def none_found(snapshot: Snapshot) -> list[Line]:
 
 
 def bar(share: float, role: str) -> Line:
-    """Five cells, as many filled as the share."""
+    """Return a bar of five cells, filled in proportion to the share."""
     full = min(max(round(share * BAR), 0), BAR)
     if share > 0.02:
         full = max(full, 1)
@@ -237,10 +237,10 @@ def _memory(row: GpuRow) -> Line:
 
 
 def _links(row: GpuRow) -> Line:
-    links = [one for gpu in row.gpus if gpu.state == "ok" for one in gpu.links]
+    links = [link for gpu in row.gpus if gpu.state == "ok" for link in gpu.links]
     if not links:
         return line(("-", "dim"))
-    up = sum(one.up is True for one in links)
+    up = sum(link.up is True for link in links)
     return line((f"{up}/{len(links)}", "" if up == len(links) else "bad"))
 
 

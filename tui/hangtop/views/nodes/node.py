@@ -1,4 +1,4 @@
-"""One node: why it is in its state and what to do, what it is, what was run on it."""
+"""One node: its state with reason and fix, its properties, the commands that ran on it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COMMANDS_SHOWN = 60
 GROUPS_SHOWN = 8
 MOUNTS_SHOWN = 4
 LINES_SHOWN = 6
-"""Lines of the kernel log: the newest."""
+"""Number of kernel log lines to show, the newest ones."""
 FIX = "fix:0"
-"""Key of the entry that says what to do."""
+"""Key of the entry with the fix."""
 
 
 def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
-    """What is known of a node, one entry for each thing that is worth copying."""
+    """Return all facts about a node, one entry for each that is worth copying."""
     node = row.node
     state = line((row.state, node_role(row.state)), f" for {span(row.lasting)}")
     heard = seen_ago(row)
@@ -44,18 +44,18 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
     if node.fix:
         items.append(_item("fix", line((node.fix, "code")), copy=node.fix))
     if len(row.nodes) > 1:
-        names = node_sets.fold(one.name for one in row.nodes)
+        names = node_sets.fold(node.name for node in row.nodes)
         items.append(_item("equal", f"{len(row.nodes)} nodes: {names}", copy=names))
         items.append(_item("", line(("below: the first of them, ", "dim"), node.name)))
     if row.ranks:
-        told = line(fold(row.ranks), ("  " + row.trouble, row.trouble_role))
-        items.append(_item("ranks", told))
+        described = line(fold(row.ranks), ("  " + row.trouble, row.trouble_role))
+        items.append(_item("ranks", described))
     if node.via:
         items.append(_item("via", node.via))
     if shell is not None:
         command = spelt_or_why(shell)
         items.append(_item("shell", line((command, "code"), ("  !", "key")), copy=command))
-    items += [*_hello(node), *_resources(node), *_capabilities(node), *_other(node)]
+    items += [*_hello(node), *_resources(node), *_capabilities(node), *_processes(node)]
     return numbered(items)
 
 
@@ -64,7 +64,7 @@ def _item(label: str, value: Line | str, copy: str | None = None) -> Item:
 
 
 def _hello(node: Node) -> list[Item]:
-    """What the probe said of itself and of the machine when it came up."""
+    """Return what the probe reported about itself and the machine when it started."""
     if node.python is None:
         return [_item("probe", line(("has not said hello yet", "dim")))]
     items = []
@@ -98,43 +98,45 @@ def _resources(node: Node) -> list[Item]:
         shm = f"{size(node.shm_free)} of {size(node.shm_total)}" if node.shm_total else "?"
         items.append(_item("memory", line(text, ("  /dev/shm ", "label"), shm)))
     short = [("memory", node.memory_full), ("a disk", node.io_full)]
-    told = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
-    if told:
-        items.append(_item("pressure", f"nothing ran {', '.join(told)}, of the last 10 s"))
+    shortages = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
+    if shortages:
+        items.append(_item("pressure", f"nothing ran {', '.join(shortages)}, of the last 10 s"))
     for mount in node.full_mounts[:MOUNTS_SHOWN]:
         full = line((f"no space or inodes are left on {mount}", "warn"))
         items.append(_item("full", full, copy=mount))
-    for one in node.full_quotas[:MOUNTS_SHOWN]:
-        used_up = disk_space.describe(one, f"{one.uid}")
-        items.append(_item("full", line((used_up, "warn")), copy=one.mount))
+    for quota in node.full_quotas[:MOUNTS_SHOWN]:
+        used_up = disk_space.describe(quota, f"{quota.uid}")
+        items.append(_item("full", line((used_up, "warn")), copy=quota.mount))
     items += _groups(node)
     items += [
-        _item("kernel", line((clock(one.at), "info"), f"  {one.text}"), copy=one.text)
-        for one in node.kernel_lines[-LINES_SHOWN:]
+        _item("kernel", line((clock(entry.at), "info"), f"  {entry.text}"), copy=entry.text)
+        for entry in node.kernel_lines[-LINES_SHOWN:]
     ]
     return items
 
 
 def _groups(node: Node) -> list[Item]:
-    """The cgroups of its ranks that limit memory or lack something, what lacks something first."""
+    """Return the cgroups of its ranks that limit memory or run short of it, the latter first."""
     bad = list(cgroups.telling(node.cgroups))
-    limits = [one for one in node.cgroups if one.limit is not None and one not in bad]
+    limits = [group for group in node.cgroups if group.limit is not None and group not in bad]
     items = []
-    for one in (*bad, *limits)[:GROUPS_SHOWN]:
-        text = cgroups.describe(one).removeprefix("cgroup ")
-        items.append(_item("cgroup", line((text, "warn" if one in bad else "")), copy=one.folder))
+    for group in (*bad, *limits)[:GROUPS_SHOWN]:
+        text = cgroups.describe(group).removeprefix("cgroup ")
+        items.append(
+            _item("cgroup", line((text, "warn" if group in bad else "")), copy=group.folder)
+        )
     return items
 
 
 def _capabilities(node: Node) -> list[Item]:
-    """What works first, in one line; then each thing that does not, with why and the fix."""
+    """Return the working capabilities in one line, then each missing one with reason and fix."""
     good = [f"{name} {fact.version or ''}".strip() for name, fact in _facts(node) if fact.ok]
     items = [_item("can use", ", ".join(good))] if good else []
     for name, fact in _facts(node):
         if not fact.ok:
             fix = line("  ", (fact.fix, "code")) if fact.fix else ""
-            told = line((fact.why or "not usable", "warn"), fix)
-            items.append(_item(name, told, copy=fact.fix))
+            described = line((fact.why or "not usable", "warn"), fix)
+            items.append(_item(name, described, copy=fact.fix))
     core = node.capabilities.get("core")
     if core is not None and core.ok:
         place = understand(core.path or "", uses_pid=core.version == "pid")
@@ -146,7 +148,7 @@ def _facts(node: Node) -> list[tuple[str, Fact]]:
     return sorted((name, fact) for name, fact in node.capabilities.items() if name != "core")
 
 
-def _other(node: Node) -> list[Item]:
+def _processes(node: Node) -> list[Item]:
     items = []
     if node.processes is not None:
         items.append(_item("seen", plural(node.processes, "process", "processes")))
@@ -156,13 +158,13 @@ def _other(node: Node) -> list[Item]:
     items += [_item("python", line((cmd, "dim"))) for cmd in node.python_processes]
     if node.noise_lines:
         count = plural(node.noise_lines, "line")
-        told = f"{count} that are not hangtop's, skipped; the last of them:"
-        items.append(_item("noise", told))
+        summary = f"{count} that are not hangtop's, skipped; the last of them:"
+        items.append(_item("noise", summary))
         items += [_item("", line((text, "dim")), copy=text) for text in node.noise]
     return items
 
 
 def commands_of(records: Iterable[CommandRecord], row: NodeRow) -> list[CommandRecord]:
-    """The newest records about a node, or about any of several, oldest first."""
+    """Return the newest command records about a node, or several nodes, oldest first."""
     names = {node.name for node in row.nodes}
     return [record for record in records if record.node in names][-COMMANDS_SHOWN:]

@@ -1,4 +1,4 @@
-"""The table of nodes: who answers, since when, which ranks are on it, and what is wrong."""
+"""The table of nodes: state, time in it, ranks on the node, and problems."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 NODE_ROLES = {"ready": "good", "connecting": "info", "slow": "warn"}
-"""All other states are bad."""
+"""Roles of the good states; all other states are bad."""
 NEEDED = frozenset({"py-spy", "ptrace"})
-"""Capabilities without which nothing can be said of the ranks of a node."""
+"""Capabilities without which the ranks of a node cannot be diagnosed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, or several that are equal; of those, times and loads are the worst."""
+    """One node, or several equal nodes, with the worst of their times and loads."""
 
     key: str
     nodes: tuple[Node, ...]
@@ -41,49 +41,49 @@ class NodeRow:
     lasting: float
     """Seconds in this state."""
     quiet: float | None
-    """Seconds since something was heard; None when nothing ever was."""
+    """Seconds since the node was last heard from; None when it never was."""
     ranks: tuple[int, ...]
     trouble: str
     trouble_role: str
     reason: str
     reason_role: str
     level: int
-    """0 for what needs somebody, 1 for what may pass by itself, 2 for what is as it should be."""
+    """Severity: 0 needs a person, 1 may recover on its own, 2 is healthy."""
 
     @property
     def node(self) -> Node:
-        """The node, or the first of them."""
+        """The node, or the first of several."""
         return self.nodes[0]
 
     def worst(self, name: str, *, least: bool = False) -> float | None:
-        """The largest, or the least, known value of a field of the nodes."""
+        """Return the largest, or with `least` the smallest, known value of a field of the nodes."""
         values = [v for node in self.nodes if (v := getattr(node, name)) is not None]
         return (min if least else max)(values) if values else None
 
     @property
     def load(self) -> float | None:
-        """Load of the last minute for each CPU."""
+        """Load average of the last minute per CPU."""
         loads = [node.load1 / (node.cpus or 1) for node in self.nodes if node.load1 is not None]
         return max(loads) if loads else None
 
 
 def node_role(state: str) -> str:
-    """Role of a node's state."""
+    """Return the role of a node's state."""
     return NODE_ROLES.get(state, "bad")
 
 
 def counts(nodes: Sequence[Node]) -> Line:
-    """`14 ready  1 slow  1 lost`."""
+    """Return `14 ready 1 slow 1 lost`."""
     return counted((node.state for node in nodes), node_role)
 
 
 def _kind(reason: str) -> str:
-    """A reason without its numbers: those are of one node, and of this second."""
+    """Return a reason without its numbers, which differ between nodes and seconds."""
     return _NUMBER.sub("#", reason)
 
 
 def alike(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
-    """Nodes that are in the same state for the same reason, together."""
+    """Group nodes that are in the same state for the same reason."""
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
         groups.setdefault((node.state, _kind(node.cause)), []).append(node)
@@ -93,7 +93,7 @@ def alike(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
 def node_rows(
     snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float, *, folded: bool
 ) -> list[NodeRow]:
-    """Rows of all nodes, those that need somebody first; equal ones in one row if `folded`."""
+    """Return rows of all nodes, those that need a person first; with `folded` equal ones joined."""
     placed: dict[str, list[Rank]] = {}
     for rank in job.ranks if job else ():
         placed.setdefault(rank.node, []).append(rank)
@@ -126,7 +126,7 @@ def _row(
         level = 1
     quiet = silence(node, now)
     if quiet is None and node.last_seen is not None:
-        quiet = 0.0  # it answers
+        quiet = 0.0  # it responds
     return NodeRow(
         key=node.name,
         nodes=(node,),
@@ -144,18 +144,18 @@ def _row(
 
 
 def _reason(node: Node, lacking: str) -> tuple[str, str]:
-    """Return why a node is in its state, or else what it lacks, and the role to show that in."""
+    """Return why a node is in its state, or else its missing capabilities, and the role."""
     if node.reason:
         return node.reason, node_role(node.state)
     if lacking:
         return lacking, "warn"
     if " (" in (node.via or ""):
-        return f"by {node.via}", "dim"  # and why not by what comes first
+        return f"by {node.via}", "dim"  # without the reason why better connections failed
     return "", node_role(node.state)
 
 
 def _lacking(node: Node) -> str:
-    """What cannot be used on a node, of what is needed."""
+    """Return the needed capabilities that cannot be used on a node."""
     facts = ((name, node.capabilities.get(name)) for name in sorted(NEEDED))
     return ", ".join(
         f"{name}: {fact.why or 'not usable'}" for name, fact in facts if fact and not fact.ok
@@ -165,7 +165,7 @@ def _lacking(node: Node) -> str:
 def _trouble(
     ranks: Sequence[Rank], blamed: dict[tuple[str, int | None], str], victims: frozenset[int]
 ) -> tuple[str, str, bool]:
-    """What is the matter with the ranks of a node, its role, and whether it is to blame."""
+    """Return the problem of a node's ranks, its role, and whether one of them is a culprit."""
     guilty = sum(cause_of(blamed, rank) is not None for rank in ranks)
     states = Counter(rank.state for rank in ranks if rank.state in ODD_STATES)
     parts = [f"{count} {state}" for state, count in states.most_common(2)]
@@ -182,9 +182,9 @@ def _trouble(
 
 
 def _absent(ranks: Sequence[Rank]) -> int:
-    """How many ranks a node lacks by what its launcher told the others, LOCAL_WORLD_SIZE."""
-    told = {rank.process.env.get("LOCAL_WORLD_SIZE", "") for rank in ranks}
-    sizes = [int(text) for text in told if text.isdecimal() and len(text) < 6]
+    """Return how many ranks are missing on a node, by the launcher's LOCAL_WORLD_SIZE."""
+    variables = {rank.process.env.get("LOCAL_WORLD_SIZE", "") for rank in ranks}
+    sizes = [int(text) for text in variables if text.isdecimal() and len(text) < 6]
     return max(max(sizes, default=0) - len(ranks), 0)
 
 
@@ -222,7 +222,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
 
 
 def seen_ago(row: NodeRow) -> str:
-    """When something was last heard: `now`, `43 s ago`, `never`."""
+    """Return when the node was last heard from: `now`, `43 s ago`, `never`."""
     if row.quiet is None:
         return "never"
     return "now" if row.quiet < 1.5 else f"{span(row.quiet)} ago"
@@ -240,13 +240,13 @@ def _load(row: NodeRow) -> Line:
     loads = [node for node in row.nodes if node.load1 is not None]
     if not loads:
         return line(("-", "dim"))
-    node = max(loads, key=lambda one: (one.load1 or 0.0) / (one.cpus or 1))
+    node = max(loads, key=lambda candidate: (candidate.load1 or 0.0) / (candidate.cpus or 1))
     high = (node.load1 or 0.0) > 2 * (node.cpus or 1)
     return line((f"{node.load1:.1f}/{node.cpus or '?'}", "warn" if high else _old(row)))
 
 
 def via(row: NodeRow) -> str:
-    """What the node is reached by, without why not by something else."""
+    """Return the transport of the node, without the reason why other transports failed."""
     return (row.node.via or "").partition(" (")[0]
 
 
@@ -259,7 +259,7 @@ def _memory(row: NodeRow) -> Line:
 
 
 def _gpus(row: NodeRow) -> Line:
-    """How many GPUs, and how many of them something is wrong with."""
+    """Return the number of GPUs, and how many of them have a problem."""
     gpus = [gpu for node in row.nodes for gpu in node.gpus]
     wrong = sum(bool(troubles(gpu)) for gpu in gpus)
     if wrong:
@@ -268,7 +268,7 @@ def _gpus(row: NodeRow) -> Line:
 
 
 def _old(row: NodeRow) -> str:
-    """What was last seen of a node that is silent is not as it is now."""
+    """Return the role for data of a silent node, which may be out of date."""
     return "dim" if row.quiet else ""
 
 

@@ -1,4 +1,4 @@
-"""Python programs that are no ranks, as rows of a list from which one can be opened."""
+"""Python programs that are not ranks, as rows of a list from which one can be opened."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Snapshot
 
 _LISTED = re.compile(r"pid (\d{1,10}): (.*)", re.DOTALL)
-"""As the probe lists them (`hangtop_probe.table.watch`)."""
+"""The form in which the probe lists them (`hangtop_probe.table.watch`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One of them."""
+    """One Python program."""
 
     key: str
     node: str
@@ -28,14 +28,14 @@ class Program:
 
 
 def programs(snapshot: Snapshot) -> list[Program]:
-    """The Python programs of nodes that answer, as far as these list them."""
+    """Return the Python programs of the connected nodes, as far as the nodes list them."""
     several = len(snapshot.nodes) > 1
-    found = []
+    rows = []
     for node in snapshot.nodes:
         listed = map(_LISTED.fullmatch, node.python_processes if node.state in OBSERVED else ())
         for match in filter(None, listed):
             pid, command = int(match[1]), match[2]
             where = line(f"{node.name}  ") if several else ()
             heading = line((f"{pid:>7}", "bold"), "  ", where, command)
-            found.append(Program(f"program:{node.name}:{pid}", node.name, pid, heading))
-    return found
+            rows.append(Program(f"program:{node.name}:{pid}", node.name, pid, heading))
+    return rows

@@ -1,4 +1,4 @@
-"""What a rank is given, by its cgroups and by the file that it reads or writes."""
+"""The resources of a rank: its cgroup limits, and the progress of its file I/O."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def group_lines(snapshot: Snapshot, rank: Rank) -> list[Line]:
-    """What its cgroups let it have, and what they lack."""
+    """Return the limits of a rank's cgroups, and what they run short of."""
     process, lines = rank.process, []
     if process.cpu_quota is not None:
         held = process.cpu_throttled
-        told = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
-        told += f"; used up early in {held:.0%} of the periods" if held else ""
-        lines.append(labelled("quota", line((told, "warn" if (held or 0) >= 0.5 else ""))))
+        quota = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
+        quota += f"; used up early in {held:.0%} of the periods" if held else ""
+        lines.append(labelled("quota", line((quota, "warn" if (held or 0) >= 0.5 else ""))))
     groups = cgroups.of(node_of(snapshot, rank.node), process)
-    bad = {one.folder for one in cgroups.telling(groups)}
-    for one in groups:
-        if one.limit is not None or one.counts.oom_kills or one.folder in bad:
-            text = cgroups.describe(one).removeprefix("cgroup ")
-            lines.append(labelled("limits", line((text, "warn" if one.folder in bad else ""))))
+    bad = {group.folder for group in cgroups.telling(groups)}
+    for group in groups:
+        if group.limit is not None or group.counts.oom_kills or group.folder in bad:
+            text = cgroups.describe(group).removeprefix("cgroup ")
+            lines.append(labelled("limits", line((text, "warn" if group.folder in bad else ""))))
     return lines
 
 
 def file_lines(rank: Rank, now: float) -> list[Line]:
-    """How far it is in what it reads or writes, and since when that does not move."""
+    """Return a rank's position in the file it reads or writes, and for how long it is unchanged."""
     file, moved = rank.process.file, rank.file_moved_at
     if file is None or rank.ended:
         return []

@@ -1,4 +1,4 @@
-"""Two stacks side by side, aligned from their outermost frames, marked where they part."""
+"""Two stacks side by side, aligned from their outermost frames, with differences marked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hangtop.views.common import (
     STATE_ROLES,
     idle_seconds,
     last_ran,
+    last_seen_text,
     main_frames,
     main_thread,
-    seen,
     unheard,
 )
 from hangtop.views.ranks.stacks import frame_line
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 Step = tuple["Frame", int]
 SIGNS = {"same": "   ", "other": " | ", "left": " < ", "right": " > "}
-"""As `diff -y` draws them: the same, another, only left, only right."""
+"""Signs as in `diff -y`: equal, different, only left, only right."""
 NAME_CELLS = 18
 WIDE = 50
-"""Cells of one side from which on places are shown with their folders."""
+"""Width of one side in cells from which file names are shown with their folders."""
 
 
 def difference(
@@ -44,24 +44,24 @@ def difference(
     width: int,
     now: float,
 ) -> tuple[str, list[Line]]:
-    """What is compared, and the lines: `width` cells with the sign between the halves.
+    """Return what is compared, and the lines: `width` cells with the sign between the halves.
 
-    Two marked ranks; else the marked one and `rank`; else `rank` and the majority, or the
-    smallest class when it is in the majority itself.
+    Compares two marked ranks; else the marked one and `rank`; else `rank` and the majority, or the
+    smallest class when `rank` is in the majority.
     """
     left, right, what = _pair(snapshot, job, rank, marked)
     if right is None:
         return what, [line((f"There is nothing to compare {left.name} with: {what}.", "warn"))]
     half = (width - 3) // 2
     quiet = unheard(snapshot.nodes, now)
-    heads = [_head(one, quiet, now) for one in (left, right)]
+    heads = [_head(side, quiet, now) for side in (left, right)]
     lines = [_both(a, b, "same", half) for a, b in zip(*heads, strict=True)]
     lines.append(EMPTY)
-    one, two = (_steps(snapshot, one, cut) for one in (left, right))
-    if not one or not two:
-        none = ", ".join(r.name for r, s in ((left, one), (right, two)) if not s)
+    left_steps, right_steps = (_steps(snapshot, side, cut) for side in (left, right))
+    if not left_steps or not right_steps:
+        none = ", ".join(r.name for r, s in ((left, left_steps), (right, right_steps)) if not s)
         return what, [*lines, line((f"no stack of {none}", "warn"))]
-    return what, [*lines, *_stacks(one, two, half)]
+    return what, [*lines, *_stacks(left_steps, right_steps, half)]
 
 
 def _pair(
@@ -81,9 +81,11 @@ def _pair(
         if len(groups) == 1:
             return rank, None, "all ranks that gave a stack are on the same one"
         largest, name = groups[0], "the smallest class"
-    other = next(one for one in job.ranks if _stands_on(one, largest.stack))
+    majority_rank = next(
+        candidate for candidate in job.ranks if _stands_on(candidate, largest.stack)
+    )
     count = plural(len(largest.ranks), "rank")
-    return rank, other, f"this rank and {name}: {count}, {fold(largest.ranks)}"
+    return rank, majority_rank, f"this rank and {name}: {count}, {fold(largest.ranks)}"
 
 
 def _stands_on(rank: Rank, stack: str) -> bool:
@@ -93,36 +95,36 @@ def _stands_on(rank: Rank, stack: str) -> bool:
 
 def _head(rank: Rank, quiet: dict[str, tuple[str, float]], now: float) -> list[Line]:
     old = quiet.get(rank.node)
-    told = line(("  " + seen(*old) if old else "", "bad"))
+    silence = line(("  " + last_seen_text(*old) if old else "", "bad"))
     idle = idle_seconds(rank, now - old[1] if old else now)
     state = line((rank.state, STATE_ROLES[rank.state]))
     if idle is not None:
         state = line(state, ("  last ran ", "label"), last_ran(idle, then=bool(old)))
-    return [line((rank.name, "title"), f"  {rank.node}", told), state]
+    return [line((rank.name, "title"), f"  {rank.node}", silence), state]
 
 
 def _steps(snapshot: Snapshot, rank: Rank, cut: bool) -> list[Step]:
     return list(steps_of(main_frames(snapshot, rank.sample), libraries=not cut))
 
 
-def _stacks(one: Sequence[Step], two: Sequence[Step], half: int) -> list[Line]:
-    """Innermost frames first, as in every pane; both end in the outermost one."""
+def _stacks(left_steps: Sequence[Step], right_steps: Sequence[Step], half: int) -> list[Line]:
+    """Return the lines, innermost frames first, as in every pane; both end in the outermost."""
     common = 0
-    for a, b in zip(one, two, strict=False):
+    for a, b in zip(left_steps, right_steps, strict=False):
         if _site(a) != _site(b):
             break
         common += 1
     lines = []
-    for depth in reversed(range(max(len(one), len(two)))):
-        left = one[depth] if depth < len(one) else None
-        right = two[depth] if depth < len(two) else None
-        odd = "other" if left and right else "left" if left else "right"
-        sign = "same" if depth < common else odd
+    for depth in reversed(range(max(len(left_steps), len(right_steps)))):
+        left = left_steps[depth] if depth < len(left_steps) else None
+        right = right_steps[depth] if depth < len(right_steps) else None
+        difference = "other" if left and right else "left" if left else "right"
+        sign = "same" if depth < common else difference
         lines.append(_both(_frame(left, half), _frame(right, half), sign, half))
         if depth == common and common:
             verb = "is" if common == 1 else "are"
-            told = f"─ the {plural(common, 'frame')} below {verb} the same "
-            lines.append(line((told + "─" * (2 * half + 3 - len(told)), "dim")))
+            shared = f"─ the {plural(common, 'frame')} below {verb} the same "
+            lines.append(line((shared + "─" * (2 * half + 3 - len(shared)), "dim")))
     return lines
 
 
@@ -131,7 +133,7 @@ def _site(step: Step) -> tuple[str, str, int]:
 
 
 def _frame(step: Step | None, half: int) -> Line:
-    """A frame as the stack panes show it; on narrow screens without folders."""
+    """Return a frame as the stack panes show it; on narrow screens without folders."""
     if step is None:
         return EMPTY
     frame, hidden = step

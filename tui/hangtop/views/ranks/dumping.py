@@ -1,4 +1,4 @@
-"""What asking all ranks to dump their recorders would do, and of which ranks it is not possible."""
+"""What asking all ranks to dump their flight recorders would do, and which ranks cannot."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Rank
 
 USABLE = frozenset({"there", "rare", "read", "no-dump"})
-"""How a dump pipe stands that can be written to: `hangtop_probe.recorder.recorderways`,
-`rankrecorder`."""
+"""States of a dump pipe that can be written to: `hangtop_probe.recorder.recorderways`,
+`rankrecorder`.
+"""
 
 
 def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
-    """Whether any rank may be asked, and what to tell before that, or instead of it."""
+    """Return whether any rank may be asked, and the text to show before that, or instead of it."""
     can: list[Rank] = []
     cannot: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank in ranks:
@@ -31,14 +32,14 @@ def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
             can.append(rank)
         else:
             cannot[why].append(rank.rank)
-    refused = [part for why, some in cannot.items() for part in _refused(why, some)]
+    refused = [part for why, refusing in cannot.items() for part in _refused(why, refusing)]
     if not can:
         lead = "A rank dumps when a byte is written to its dump pipe. No rank has one:"
         lines = [line(lead), EMPTY, *refused]
         return False, lines
-    who = f"{plural(len(can), 'rank')} ({clean(fold(rank.rank for rank in can), 200)})"
+    subject = f"{plural(len(can), 'rank')} ({clean(fold(rank.rank for rank in can), 200)})"
     return True, [
-        line(f"Writes one byte to torch's dump pipe of {who}."),
+        line(f"Writes one byte to torch's dump pipe of {subject}."),
         line(
             "A thread of the rank then writes its recorder to a file on its node, over the one "
             "that was there; the rank goes on as before. The file is read and left where it is."
@@ -55,14 +56,16 @@ def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
 
 
 def _why_not(rank: Rank) -> tuple[str, str] | None:
-    """Why a rank cannot be asked, and the fix; None where it can, or where that is not known."""
+    """Return why a rank cannot be asked, and the fix; None where it can, or that is unknown."""
     if rank.ended:
         return "it has exited", ""
-    ways = rank.recorder.ways if rank.recorder is not None else ()
-    pipe = next((way for way in ways if way.way == "pipe"), None)
+    access = rank.recorder.ways if rank.recorder is not None else ()
+    pipe = next((path for path in access if path.way == "pipe"), None)
     if pipe is None or pipe.code in USABLE:
         return None
-    told = [explain(way) for way in ways if way.way in ("recorder", "pipe")]
-    why, fix = next((one for one in told if one[0]), ("its recorder is off", ""))
+    explanations = [explain(path) for path in access if path.way in ("recorder", "pipe")]
+    why, fix = next(
+        (explanation for explanation in explanations if explanation[0]), ("its recorder is off", "")
+    )
     read = rank.recorder is not None and rank.recorder.trace is not None
     return why, "not needed: it is read another way, by r again" if read else fix

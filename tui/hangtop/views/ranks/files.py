@@ -26,15 +26,15 @@ class FileRow:
     used: bool
     waiting: bool = False
     peer: str = ""
-    """Who is at the other end of a socket: `rank 6 on node-2`."""
+    """The other end of a socket: `rank 6 on node-2`."""
     holders: str = ""
-    """Who holds the lock, or the other end of a pipe: `rank 0 holds the lock`."""
+    """The holder of the lock, or of the other end of a pipe: `rank 0 holds the lock`."""
     moves: bool = False
-    """Whether its position was another when the descriptors were read before."""
+    """Whether its position changed since the previous reading."""
 
 
 def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
-    """Descriptors, those that something waits on first; ``snapshot`` tells whose peers are."""
+    """Return descriptors, blocking ones first; ``snapshot`` resolves the other ends."""
     table = rank.descriptors
     if table is None:
         return []
@@ -58,7 +58,7 @@ def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
             key=f"fd:{item.fd}",
             item=item,
             used=item.fd in used,
-            # A program that is none of the job is named with its pid below.
+            # A program outside the job is named with its pid below.
             peer=peer.text if peer and (peer.rank is not None or not peer.pid) else "",
             holders=holders(item),
             moves=table.moves(item) is True,
@@ -69,9 +69,9 @@ def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
 
 
 def _used_descriptors(process: Process) -> set[int]:
-    """Return the descriptors that threads of a process are in a system call with.
+    """Return the descriptors that threads of a process use in a system call.
 
-    That libraries poll in their own threads says nothing: it would only move rows about.
+    Polls of libraries in their own threads do not count: they would only reorder rows.
     """
     return {
         thread.fd
@@ -89,7 +89,7 @@ def _weight(item: Descriptor) -> int:
 
 
 def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
-    """Title and note of the pane."""
+    """Return title and note of the pane."""
     title = line(("OPEN FILES", "title"))
     table = rank.descriptors
     if table is None:
@@ -101,7 +101,7 @@ def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
 
 
 def files_empty(rank: Rank, asking: bool, why: str) -> list[Line]:
-    """What stands in the pane when there is no descriptor."""
+    """Return the text of the pane when there is no descriptor."""
     table = rank.descriptors
     if table is None and why:
         return [line((f"not read: {why}", "warn"))]
@@ -116,7 +116,7 @@ def files_empty(rank: Rank, asking: bool, why: str) -> list[Line]:
 
 
 SHORT_STATES = {"ESTABLISHED": "ESTAB", "CLOSE_WAIT": "CLOSE-WAIT", "TIME_WAIT": "TIME-WAIT"}
-"""As ss(8) writes them, so that both ends of a connection have room."""
+"""State names as ss(8) writes them, so that both ends of a connection fit."""
 
 
 def _state(row: FileRow) -> Line:
@@ -149,15 +149,15 @@ def _target(row: FileRow) -> Line:
     return line((item.target, "bold" if row.used else ""), (server, "warn"))
 
 
-def _others(row: FileRow) -> str:
+def _far_ends(row: FileRow) -> str:
     item = row.item
-    told = [row.holders] if row.holders else []
+    ends = [row.holders] if row.holders else []
     if item.socket is not None and item.socket.peer_pid is not None:
-        told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
-    return ", ".join(told)
+        ends.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
+    return ", ".join(ends)
 
 
-# At 120 columns there is room for the longest state and the least of a target side by side.
+# 120 columns fit the longest state and the shortest useful target side by side.
 FILE_COLUMNS: tuple[Column[FileRow], ...] = (
     Column(
         "fd",
@@ -201,8 +201,8 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
     Column(
         "others",
         "OTHER END",
-        lambda row: line((_others(row), "info")),
-        _others,
+        lambda row: line((_far_ends(row), "info")),
+        _far_ends,
         minimum=14,
         maximum=36,
         flex=True,

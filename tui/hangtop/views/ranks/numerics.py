@@ -21,60 +21,67 @@ _WAYS = {
 
 
 def has_numerics(rank: Rank | None) -> bool:
-    """Whether a rank looks for inf and nan and has said so."""
+    """Return whether a rank looks for inf and nan, and has reported."""
     return rank is not None and rank.numerics is not None and bool(rank.numerics.path)
 
 
 def numerics_title(rank: Rank) -> tuple[Line, Line]:
-    """Title and note of the pane."""
-    told = rank.numerics
+    """Return title and note of the pane."""
+    numerics = rank.numerics
     title = line(("NUMERICS  ", "title"), rank.name)
-    if told is None:
+    if numerics is None:
         return title, line()
-    if told.first is None:
-        return title, line((far(told), "good"))
-    return title, line((told.first.what, "bad"), f" at batch {told.first.batch}")
+    if numerics.first is None:
+        return title, line((far(numerics), "good"))
+    return title, line((numerics.first.what, "bad"), f" at batch {numerics.first.batch}")
 
 
 def numerics_lines(rank: Rank, job: Job | None) -> list[Line]:
-    """Each kind that was found, who was first of the job, and the calls before."""
-    told = rank.numerics
-    if told is None:
+    """Return each kind of finding, the first rank of the job with it, and the calls before."""
+    numerics = rank.numerics
+    if numerics is None:
         return []
-    lines = [_first(one) for one in sorted(told.firsts, key=lambda one: (one.batch, one.at))]
-    lines += [line((clean(note, 300), "warn")) for note in told.notes]
-    if told.failure:
-        lines.append(line((clean(told.failure, 300), "warn")))
-    known = [one.numerics for one in job.ranks if one.numerics] if job is not None else []
-    first = earliest(known)
-    if first is not None and first[0].rank != told.rank:
+    lines = [
+        _first(first)
+        for first in sorted(numerics.firsts, key=lambda first: (first.batch, first.at))
+    ]
+    lines += [line((clean(note, 300), "warn")) for note in numerics.notes]
+    if numerics.failure:
+        lines.append(line((clean(numerics.failure, 300), "warn")))
+    reported = (
+        [member.numerics for member in job.ranks if member.numerics] if job is not None else []
+    )
+    first = earliest(reported)
+    if first is not None and first[0].rank != numerics.rank:
         lines.append(line(("first of the job: ", "label"), f"{first[0].who}: {first[1].sentence}"))
-    lines.append(labelled("file", clean(told.path, 300)))
-    if told.first is not None:
+    lines.append(labelled("file", clean(numerics.path, 300)))
+    if numerics.first is not None:
         heading = ("   ABS MIN    ABS MAX  OF THE CALLS BEFORE, THE LAST BELOW", "label")
         lines += [EMPTY, line(heading)]
-        for frame in told.first.frames:
+        for frame in numerics.first.frames:
             lines += frame_lines(frame)
     return lines
 
 
-def _first(one: First) -> Line:
-    role = "dim" if one.expected else "bad"
-    site = f"  {one.place}" if one.site else ""
-    return line((f"{one.kind}: ", "label"), (one.sentence, role), (site, "link"))
+def _first(finding: First) -> Line:
+    role = "dim" if finding.expected else "bad"
+    site = f"  {finding.place}" if finding.site else ""
+    return line((f"{finding.kind}: ", "label"), (finding.sentence, role), (site, "link"))
 
 
 def frame_lines(frame: Frame) -> list[Line]:
-    """One call: which module and where, then a line for each tensor."""
+    """Return the lines of a call: its module and place, then a line for each tensor."""
     site = f"  {frame.place}" if frame.site else ""
     head = line(
         (frame.where, "bold"),
         (f"  batch {frame.batch}{_WAYS.get(frame.way, '')}", "dim"),
         (site, "link"),
     )
-    return [head, *(_measure(one) for one in frame.measures)]
+    return [head, *(_measure(measure) for measure in frame.measures)]
 
 
-def _measure(one: Measure) -> Line:
-    bad = isinstance(one.high, str)
-    return line((spread(one), "bad" if bad else ""), f"  {one.label}  ", (one.size, "dim"))
+def _measure(measure: Measure) -> Line:
+    bad = isinstance(measure.high, str)
+    return line(
+        (spread(measure), "bad" if bad else ""), f"  {measure.label}  ", (measure.size, "dim")
+    )

@@ -1,4 +1,4 @@
-"""Where a stack stands, in the few words that a table cell has room for."""
+"""The place of a stack, in few enough words for a table cell."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def doing(frames: Sequence[Frame]) -> tuple[str, str]:
-    """Where the user's code stands and what it called there: `train.py:41 step`, `all_reduce`.
+    """Return the user's innermost frame and what it called: `train.py:41 step`, `all_reduce`.
 
     Folders are left out: cells are narrow, and Stacks shows the whole path.
 
-    `frames` are innermost first. The call is the outermost library function that does not only
+    `frames` are innermost first. The call is the outermost library function that does more than
     pass the call on; it is empty where the user's own code runs.
     """
     at = site(frames)

@@ -14,9 +14,9 @@ from hangtop.views.common import (
     call_text,
     idle_seconds,
     last_ran,
+    last_seen_text,
     main_frames,
     node_of,
-    seen,
     silence,
     span,
     waits_lines,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     )
 
 SOFTWARE = ("torch", "cuda", "hip", "nccl", "python")
-"""Of what a rank has loaded, what differs between ranks now and then."""
+"""Libraries whose versions sometimes differ between ranks, of all that a rank has loaded."""
 
 
 def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]:
-    """Title and note of the stack pane."""
+    """Return title and note of the stack pane."""
     node = node_of(snapshot, rank.node)
     quiet = silence(node, now)
     sample = rank.sample
@@ -53,7 +53,7 @@ def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]
     how = "" if sample.mode == "nonblocking" else f", {sample.mode}"
     note = line(("sampled ", "label"), f"{ago(sample.at, now)}{how}")
     if node is not None and quiet is not None:
-        return title, line((f"{node.name} {seen(node.state, quiet)}  ", "bad"), note)
+        return title, line((f"{node.name} {last_seen_text(node.state, quiet)}  ", "bad"), note)
     if sample.same_since is not None and sample.count > 1:
         note = line(note, ("  same for ", "label"), span(sample.at - sample.same_since))
     return title, note
@@ -62,7 +62,7 @@ def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]
 def stack_lines(
     snapshot: Snapshot, sample: StackSample | None, *, all_threads: bool, cut: bool
 ) -> list[Line]:
-    """Stacks of the main thread or of every thread; or why there is none."""
+    """Return the stacks of the main thread or of every thread, or why there is none."""
     if sample is None:
         return [line("No stack has been taken yet."), line(("b", "key"), " takes it now.")]
     if sample.failure is not None:
@@ -114,7 +114,7 @@ def _locals(thread: ThreadStack) -> list[Line]:
 
 
 def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
-    """What /proc says of the rank's process; of a silent node's, what it said last."""
+    """Return what /proc says of the rank's process; on a silent node, the last known data."""
     process = rank.process
     quiet = silence(node_of(snapshot, rank.node), now) or 0.0
     counts = line(
@@ -139,14 +139,14 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
 
 
 def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
-    """Its state, and what stands in its way or in ours."""
+    """Return the state of a rank, and what blocks it or hangtop's view of it."""
     process = rank.process
     gone = rank.ended
     idle = idle_seconds(rank, now - quiet)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
     if idle is not None and not gone:
-        told = last_ran(idle, then=bool(quiet))
-        state = line(state, ("  main thread last ran ", "label"), told)
+        last_run = last_ran(idle, then=bool(quiet))
+        state = line(state, ("  main thread last ran ", "label"), last_run)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:
         lines.append(labelled("ended", how_ended(process.exit_code)))
@@ -162,15 +162,15 @@ def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
 
 
 def _identity(rank: Rank, now: float) -> list[Line]:
-    """Who it is: pid, rank, command, where its output goes, who started it."""
+    """Return the identity of a rank: pid, number, command, output, parent."""
     process = rank.process
     up = span(now - process.started_at)
-    who = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
+    identity = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
     versions = process.versions
     software = "  ".join(f"{NAMES[key]} {versions[key]}" for key in SOFTWARE if key in versions)
     launcher = f"{process.launcher} (pid {process.launcher_pid or '?'})" if process.launcher else ""
     return [
-        labelled("pid", who),
+        labelled("pid", identity),
         labelled("rank", _number(rank)),
         *_if_known("groups", "  ".join(f"{name} {at}" for name, at in process.axes.items())),
         labelled("cmd", " ".join(process.cmdline) or process.comm),
@@ -183,7 +183,7 @@ def _identity(rank: Rank, now: float) -> list[Line]:
 
 
 def _number(rank: Rank) -> Line:
-    """Return the number of a rank, where it was read, and what disputes it."""
+    """Return the number of a rank, its source, and what contradicts it."""
     process = rank.process
     source = f"  from {process.rank_source}" if process.rank_source else ""
     local = "" if rank.local_rank is None else f"  local rank {rank.local_rank}"
@@ -213,17 +213,17 @@ class ThreadRow:
     key: str
     thread: Thread
     name: str
-    """As Python calls it, else as the kernel does."""
+    """Name in Python, else in the kernel."""
     target: str
-    """What its descriptor leads to."""
+    """Target of its descriptor."""
     role: str
 
 
 def thread_rows(rank: Rank) -> list[ThreadRow]:
-    """All threads of a rank, the main thread first."""
+    """Return all threads of a rank, the main thread first."""
     table = rank.descriptors.descriptors if rank.descriptors else ()
     targets = {item.fd: item.target for item in table}
-    names = {one.tid: one.name for one in rank.sample.threads} if rank.sample else {}
+    names = {thread.tid: thread.name for thread in rank.sample.threads} if rank.sample else {}
     return [
         ThreadRow(
             key=str(thread.tid),
@@ -305,7 +305,7 @@ class ChildRow:
 
 
 def child_rows(snapshot: Snapshot, rank: Rank) -> list[ChildRow]:
-    """Children of a rank, with where they stand if they were sampled."""
+    """Return the children of a rank, with their innermost frame if they were sampled."""
     rows = []
     for child in rank.children:
         sample = rank.child_samples.get(child.pid)

@@ -1,4 +1,4 @@
-"""The table of ranks: what stands in a row, and in which order rows come."""
+"""The table of ranks: the cells of a row, and the order of rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hangtop.views.common import (
     ODD_STATES,
     STATE_ROLES,
     idle_seconds,
+    last_seen_text,
     rank_key,
-    seen,
     span,
     unheard,
 )
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Frame, Job, Rank, Snapshot
 
 MAX_PLACES = 4096
-"""Stacks of which is remembered where they stand."""
+"""Largest number of stacks for which `doing` is cached."""
 CALM, CONTROLS = 3, 4
-"""The level of a rank about which nothing is said, and of such a controller of its job."""
+"""Levels of a rank without problems, and of a controller of the job without problems."""
 
 
 class RankRow:
-    """One rank; what the table shows of it is worked out when it is looked at."""
+    """One rank; its cells are computed only when the row is shown."""
 
     __slots__ = ("_table", "key", "level", "looks", "rank", "stack")
 
     heading = None
-    """It stands under headings, and is none; see `groups.Group`."""
+    """A rank's row is not a heading, but may stand under one; see `groups.Group`."""
 
     def __init__(self, table: RankRows, rank: Rank, key: str) -> None:
         self._table = table
@@ -50,24 +50,24 @@ class RankRow:
         self.take(rank, class_of(rank))
 
     def take(self, rank: Rank, stack: str) -> None:
-        """Be of the same process in another picture, with its main thread on this stack."""
+        """Update the row from a newer snapshot of the process, with the main thread's stack."""
         self.rank = rank
         self.stack = stack
         self.level = self._table.level(rank)
-        """How suspicious: 0 for culprits, then odd states, then what could not be read."""
+        """Suspicion: 0 for culprits, then unusual states, then unreadable ranks."""
         self.looks = object()
-        """Another one whenever its cells may be others; see `LineTable`."""
+        """A new object whenever the cells may have changed; see `LineTable`."""
 
     @property
     def idle(self) -> float | None:
-        """Seconds for which its main thread had not run, when its node was last heard of."""
+        """Seconds for which the main thread had not run, when its node was last heard from."""
         old = self._table.quiet.get(self.rank.node)
         now = self._table.now
         return idle_seconds(self.rank, now - old[1] if old else now)
 
     @property
     def place(self) -> str:
-        """Where the user's code is, `train.py:41 (step)`."""
+        """The user's innermost frame: `train.py:41 (step)`."""
         place, call = self._table.doing(self.rank)
         if place or call:
             return place
@@ -75,57 +75,57 @@ class RankRow:
 
     @property
     def call(self) -> str:
-        """What it called there."""
+        """The function that the user's frame called."""
         return self._table.doing(self.rank)[1]
 
     @property
     def why(self) -> str:
-        """What is odd about it."""
+        """What is unusual about the rank."""
         return self._table.judged(self.rank)[0]
 
     @property
     def why_role(self) -> str:
-        """The role of that."""
+        """The role of `why`."""
         return self._table.judged(self.rank)[1]
 
     @property
     def silent(self) -> str:
-        """`lost 43 s` when its node does not answer: all else is what was last seen."""
+        """`lost 43 s` when the node is silent: all other cells then show its last known data."""
         old = self._table.quiet.get(self.rank.node)
         return f"{old[0]} {span(old[1])}" if old else ""
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Suspicion: culprits first, then odd states, then few ranks on one stack, then rank."""
+        """Sort key: culprits, then unusual states, then small stack classes, then by number."""
         sharing = self._table.sharing[self.stack] if self.level == CALM else 0
         return self.level, sharing, self.rank.rank
 
 
 class RankRows:
-    """The rows of all ranks, kept from picture to picture.
+    """The rows of all ranks, kept from snapshot to snapshot.
 
-    A rank that is the same object in two pictures has not changed, and has the same row; so that
-    a picture costs what is new in it, and not what there is.
+    A rank that is the same object in two snapshots is unchanged and keeps its row, so that the cost
+    of a snapshot depends on what changed, not on the size of the job.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.quiet: Mapping[str, tuple[str, float]] = {}
-        """State and silence of nodes that do not answer."""
+        """State and silence in seconds of nodes that do not respond."""
         self.sharing: Counter[str] = Counter()
-        """Ranks on each stack."""
+        """Number of ranks per stack."""
         self.made = self.sorted = 0
-        """How many rows were ever made or renewed, and how often all were sorted."""
+        """Number of rows made or renewed so far, and of full sorts."""
         self._stacks: Mapping[str, tuple[Frame, ...]] = {}
         self._blamed: Mapping[tuple[str, int | None], str] = {}
         self._victims: frozenset[int] = frozenset()
         self._rows: list[RankRow] = []
-        """As in `Job.ranks`."""
+        """Rows in the order of `Job.ranks`."""
         self._ranks: list[Rank] = []
-        """Those of the rows."""
+        """Ranks of the rows."""
         self._order: list[RankRow] = []
         self._places: list[int] = []
-        """Of each of `_rows` in `_order`."""
+        """Position in `_order` of each of `_rows`."""
         self._turned: set[str] = set()
         """Nodes of which all rows are still to be renewed."""
         self._moves = False
@@ -135,31 +135,31 @@ class RankRows:
     def take(
         self, snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
     ) -> list[RankRow]:
-        """Rows of all ranks of another picture, the most suspicious first."""
+        """Return the rows of all ranks of a new snapshot, most suspicious first."""
         for _ in self.steps(snapshot, job, diagnosis, now):
             pass
         return self.rows
 
     @property
     def rows(self) -> list[RankRow]:
-        """Those of the picture that was taken last, the most suspicious first."""
+        """The rows of the last snapshot, most suspicious first."""
         return list(self._order)
 
     def steps(
         self, snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
     ) -> Iterator[None]:
-        """Take another picture, with breaks; one that is left half done is made up for next time.
+        """Update from a new snapshot in steps; work left undone is completed by the next update.
 
-        Until then `rows` are of both pictures.
+        Until then `rows` mixes both snapshots.
         """
         blamed, quiet = culprits(diagnosis), unheard(snapshot.nodes, now)
         best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
-        others = {key for key, _ in blamed.items() ^ self._blamed.items()}
-        self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
+        changed = {key for key, _ in blamed.items() ^ self._blamed.items()}
+        self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in changed}
         self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
         self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
         ranks = job.members if job is not None else ()
-        by_number = any(where == "rank" for where, _ in others)
+        by_number = any(where == "rank" for where, _ in changed)
         if by_number or len(ranks) != len(self._rows):
             self._begin(ranks)
         else:
@@ -174,15 +174,15 @@ class RankRows:
         self._sort()
 
     def _renew(self, ranks: Sequence[Rank]) -> Iterator[None]:
-        """Renew rows of ranks that differ; sort only where one of them has to move.
+        """Renew the rows of ranks that changed; sort only if one of them has to move.
 
-        All rows of nodes that have fallen silent, or answer again, or where others are blamed.
+        Renews all rows of nodes that fell silent, respond again, or have other culprits.
         """
         rows, turned = self._rows, self._turned
         changed = set(compress(range(len(ranks)), map(is_not, ranks, self._ranks)))
         yield
         if turned:
-            changed.update(i for i, one in enumerate(ranks) if one.node in turned)
+            changed.update(i for i, member in enumerate(ranks) if member.node in turned)
         for count, index in enumerate(changed, 1):
             if count % PART == 0:
                 yield
@@ -209,7 +209,7 @@ class RankRows:
             self._sort()
 
     def _sort(self) -> None:
-        """Sort by `RankRow.order`; ranks are ascending as they come."""
+        """Sort by `RankRow.order`; ranks arrive in ascending order."""
         sharing = self.sharing
         keys = [(row.level, sharing[row.stack] if row.level == CALM else 0) for row in self._rows]
         order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -221,7 +221,7 @@ class RankRows:
         self.sorted += 1
 
     def level(self, rank: Rank) -> int:
-        """How suspicious a rank is, as `judged` says: at once of the many nothing is said of."""
+        """Return how suspicious a rank is, as `judged` does; fast for ranks without problems."""
         state, sample = rank.state, rank.sample
         calm = (
             state not in ODD_STATES
@@ -232,16 +232,16 @@ class RankRows:
         return CONTROLS if level == CALM and rank.process.role == "launcher" else level
 
     def judged(self, rank: Rank) -> tuple[str, str, int]:
-        """What is said of a rank, in which role, and how suspicious that makes it."""
-        why, role, level = self._said(rank)
+        """Return what is unusual about a rank, its role, and how suspicious that makes it."""
+        why, role, level = self._condition(rank)
         if (number := _number(rank)) and level in (0, CALM):
             why, role, level = (
                 (f"{why}, {number}", role, level) if why else (f"saw {number}", "bad", 2)
             )
         old = self.quiet.get(rank.node)
-        return (seen(*old), "bad", 1) if old is not None and level else (why, role, level)
+        return (last_seen_text(*old), "bad", 1) if old is not None and level else (why, role, level)
 
-    def _said(self, rank: Rank) -> tuple[str, str, int]:
+    def _condition(self, rank: Rank) -> tuple[str, str, int]:
         if self._blamed and (cause := cause_of(self._blamed, rank)) is not None:
             return f"◀ {cause}", "culprit", 0
         sample = rank.sample
@@ -262,24 +262,24 @@ class RankRows:
         return self._stacks.get(class_of(rank), ())
 
     def doing(self, rank: Rank) -> tuple[str, str]:
-        """Where a rank's main thread stands, and what it called there; once for each stack."""
+        """Return the user's innermost frame of a rank and what it called; cached per stack."""
         key, frames = class_of(rank), self._frames(rank)
-        known = self._doing.get(key)
-        if known is None or known[0] is not frames:
+        cached = self._doing.get(key)
+        if cached is None or cached[0] is not frames:
             if len(self._doing) > MAX_PLACES:
                 self._doing.clear()
-            known = self._doing[key] = (frames, doing(frames))
-        return known[1]
+            cached = self._doing[key] = (frames, doing(frames))
+        return cached[1]
 
 
 def class_of(rank: Rank) -> str:
-    """What tells its stack class: the key of its main thread's stack, empty without one."""
+    """Return the key of the rank's stack class: of its main thread's stack, empty without one."""
     sample = rank.sample
     return sample.threads[0].stack if sample is not None and sample.threads else ""
 
 
 def _number(rank: Rank) -> str:
-    """`inf at batch 3`: what a rank saw first that is not finite; see `views.ranks.numerics`."""
+    """Return `inf at batch 3`: the first non-finite value of a rank; see `views.ranks.numerics`."""
     first = rank.numerics.first if rank.numerics is not None else None
     return f"{clean(first.what, 8)} at batch {first.batch}" if first is not None else ""
 
@@ -296,7 +296,7 @@ def _cpu(row: RankRow) -> Line:
 
 
 def _rank(row: RankRow) -> Line:
-    """`3`, or `VLLM::Worker_TP1  pid4711` of one without a number."""
+    """Return `3`, or `VLLM::Worker_TP1 pid4711` for a rank without a number."""
     about = f"{row.rank.about}  " if row.rank.about else ""
     return line((about, "dim"), (rank_label(row.rank.rank), "bold"))
 

@@ -9,9 +9,9 @@ from hangtop.terminal.columns import Column
 from hangtop.terminal.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import (
     ago,
+    last_seen_text,
     main_thread,
     node_of,
-    seen,
     silence,
     span,
     unheard,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """One line of the tree: a frame, or ranks that have none."""
+    """One line of the tree: a frame, or ranks without a stack."""
 
     key: str
     count: int
@@ -39,24 +39,24 @@ class TreeRow:
     name: Line
     place: Line
     ranks: tuple[int, ...]
-    """Those whose stack goes through it, or that have none for its reason."""
+    """Ranks whose stack contains the frame, or that have no stack for this reason."""
     note: Line
     who: str = ""
-    """The same folded; empty where it is that of the row above."""
+    """The same ranks, folded; empty where they are those of the row above."""
     mark: Line = EMPTY
     row: Row | None = None
     fix: str | None = None
     frame: Frame | None = None
     is_open: bool = False
-    """Of a rank's heading: whether its stack is shown below it."""
+    """Whether the stack of a rank's heading is shown below it."""
     heading: str | None = None
-    """Of a frame below a rank's heading: the key of that."""
+    """The key of the rank's heading, for a frame below one."""
 
 
 def tree_rows(
     merged: Merged, folded: frozenset[str], opened: frozenset[str], *, join: bool, now: float
 ) -> list[TreeRow]:
-    """The visible rows of a merged tree, and below them who gave no stack, with the reason."""
+    """Return the visible rows of a merged tree; below them the ranks without a stack, and why."""
     rows = [_frame_row(row, now) for row in flatten(merged, folded, join=join, opened=opened)]
     return [*rows, *(_without(none) for none in merged.missing)]
 
@@ -99,7 +99,7 @@ def _frame_row(row: Row, now: float) -> TreeRow:
 
 
 def _rails(row: Row) -> str:
-    """Return the lines that lead to a row from those it is below."""
+    """Return the lines that connect a row with its parents."""
     if not row.more:
         return ""
     rails = "".join("│ " if more else "  " for more in row.more[:-1])
@@ -117,7 +117,7 @@ def _frames_left_out(row: Row) -> str:
 
 
 OPEN_BELOW = 9
-"""Jobs with fewer ranks show every rank's stack open from the start."""
+"""Jobs with fewer ranks start with the stack of every rank open."""
 
 
 def rank_rows(
@@ -129,7 +129,7 @@ def rank_rows(
     cut: bool,
     now: float,
 ) -> list[TreeRow]:
-    """Rank by rank: a heading, and below it the frames from the outermost in."""
+    """Return a heading per rank, each followed by its frames from the outermost in."""
     rows: list[TreeRow] = []
     quiet = unheard(snapshot.nodes, now)
     for rank in job.members:
@@ -151,9 +151,9 @@ def _rank_heading(
     sample = rank.sample
     since = sample.same_since if sample else None
     failure = sample.failure if sample else None
-    told = "  not sampled yet" if sample is None else ""
+    absence = "  not sampled yet" if sample is None else ""
     if failure is not None:
-        told = f"  no stack: {failure.text}"
+        absence = f"  no stack: {failure.text}"
     return TreeRow(
         key=key,
         count=1,
@@ -163,8 +163,8 @@ def _rank_heading(
             "▾ " if is_open else "▸ ",
             (rank.name, "bold"),
             f"  {rank.node}",
-            (f"  {seen(*old)}" if old else "", "bad"),
-            (told, "warn"),
+            (f"  {last_seen_text(*old)}" if old else "", "bad"),
+            (absence, "warn"),
         ),
         place=EMPTY,
         ranks=(rank.rank,),
@@ -233,7 +233,7 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
 def stacks_title(
     snapshot: Snapshot, job: Job, merged: Merged, now: float, *, cut: bool, threads: bool
 ) -> tuple[Line, Line, Line]:
-    """Title, note and hint of the tree pane."""
+    """Return title, note and hint of the tree pane."""
     sampled = merged.total - len({rank for none in merged.missing for rank in none.ranks})
     count = plural(len(merged.classes), "class", "classes")
     title = line(
@@ -241,24 +241,24 @@ def stacks_title(
         "all threads" if threads else "main thread",
         f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
     )
-    newest = max((one.sampled_at for one in merged.classes), default=None)
+    newest = max((stack_class.sampled_at for stack_class in merged.classes), default=None)
     hint = line(("library frames ", "label"), "cut" if cut else "shown")
     note = line(("sampled ", "label"), ago(newest, now))
     quiet = unheard(snapshot.nodes, now)
     old = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
     if old:
-        # First, since on a narrow screen the rest is cut.
-        who = shorten(fold(old), 12)
-        note = line((f"{who} seen {span(max(old.values()))} ago  ", "bad"), note)
+        # Silent ranks first, since a narrow screen cuts the rest.
+        silent = shorten(fold(old), 12)
+        note = line((f"{silent} seen {span(max(old.values()))} ago  ", "bad"), note)
     return title, note, hint
 
 
 NAME_CELLS = 22
-"""Function names longer than this push their place to the right."""
+"""Longest function name in cells; a longer one moves its file name to the right."""
 
 
 def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
-    """A stack, innermost first, with the source line of the user's frames."""
+    """Return a stack, innermost frame first, with the source line of the user's frames."""
     lines: list[Line] = []
     steps = list(reversed(list(steps_of(frames, libraries=not cut))))
     size = max((len(plain_name(frame.name)) for frame, _ in steps), default=0)
@@ -270,7 +270,7 @@ def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
 
 
 def frame_line(frame: Frame, hidden: int, size: int) -> Line:
-    """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
+    """Return `all_reduce torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
     where = place(frame) if frame.file else ""
     if library and hidden:
@@ -287,7 +287,7 @@ def frame_line(frame: Frame, hidden: int, size: int) -> Line:
 def class_lines(
     snapshot: Snapshot, rank: Rank | None, row: TreeRow | None, *, cut: bool, now: float
 ) -> tuple[Line, list[Line]]:
-    """Title and text of the pane about the ranks under the cursor, for which one stands."""
+    """Return title and text of the pane about the ranks under the cursor, shown by one of them."""
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
     title = line(("THIS CLASS  ", "title"), rank.name, f"  {rank.node}")
@@ -301,10 +301,10 @@ def class_lines(
     if sample is not None:
         times = "" if sample.count < 2 else f", the same in {sample.count} samples"
         lines.append(labelled("sampled", f"{ago(sample.at, now)}{times}"))
-        others = [t.name or f"tid {t.tid}" for t in sample.threads[1:]]
-        if others:
+        threads = [t.name or f"tid {t.tid}" for t in sample.threads[1:]]
+        if threads:
             lines.append(
-                labelled("threads", line(f"{len(others)} more: ", (", ".join(others), "dim")))
+                labelled("threads", line(f"{len(threads)} more: ", (", ".join(threads), "dim")))
             )
     thread = main_thread(sample)
     frames = snapshot.stacks.get(thread.stack, ()) if thread else ()
@@ -312,31 +312,31 @@ def class_lines(
 
 
 def last_seen(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
-    """That a rank's node does not answer, and how old everything about the rank is."""
+    """Return that a rank's node does not respond, and how old all data about the rank is."""
     node = node_of(snapshot, rank.node)
     quiet = silence(node, now)
     if node is None or quiet is None:
         return []
-    return [labelled("node", line((f"{node.name} {seen(node.state, quiet)}", "bad")))]
+    return [labelled("node", line((f"{node.name} {last_seen_text(node.state, quiet)}", "bad")))]
 
 
 def _kernel(rank: Rank) -> list[Line]:
-    """What the kernel says of the main thread: no attach needed for it."""
+    """Return what the kernel says of the main thread; no attach is needed for it."""
     state = labelled("state", line(rank.state, ("  pid ", "label"), str(rank.process.pid)))
     return [state, *waits_lines(rank.process)]
 
 
 def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank | None:
-    """The rank that stands for a row: the first of those wanted that is in it, else the lowest."""
+    """Return the rank that represents a row: the first of `wanted` in it, else the lowest."""
     if row is None or not row.ranks:
         return None
     among = frozenset(row.ranks)
-    number = next((one for one in wanted if one in among), min(among))
+    number = next((candidate for candidate in wanted if candidate in among), min(among))
     return next((rank for rank in job.members if rank.rank == number), None)
 
 
 def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:
-    """Title and text of the pane about the largest class."""
+    """Return title and text of the pane about the largest class."""
     if not merged.classes:
         return line(("MAJORITY", "title")), [line(("no stacks yet", "dim"))]
     biggest = merged.classes[-1]

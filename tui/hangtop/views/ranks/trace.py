@@ -1,4 +1,4 @@
-"""The strace pane: what would run and what it costs, the countdown, what came, where it is."""
+"""The strace pane: command and cost, countdown, system calls, and where the trace is saved."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _FORMS = {
 
 
 def strace_command(pid: int) -> str:
-    """What is run on the node, as it is shown before it is."""
+    """Return the command to run on the node, as it is shown before it runs."""
     return f"strace -f -p {pid} -tt -T -yy -s 64"
 
 
 def trace_title(trace: Trace | None, now: float, form: TraceForm) -> tuple[Line, Line]:
-    """Title and note of the pane."""
+    """Return title and note of the pane."""
     if trace is None:
         return line(("STRACE  ", "title"), ("off", "dim")), line()
     shown = line((f"{_FORMS[form]}  ", "label"), ("f", "key"), (" other", "dim"))
@@ -53,21 +53,23 @@ def trace_lines(
     form: TraceForm,
     names: Mapping[str, str],
 ) -> list[Line]:
-    """The trace, or what `s` would do; ``names`` says whose the other ends of sockets are."""
+    """Return the trace, or what `s` would do; ``names`` maps sockets to their other ends."""
     if trace is None:
         return _offer(rank, situation)
     none = [line(("No system call has completed yet.", "dim"))] if not trace.lines else []
     end = [line((trace.ended, "bold"))] if trace.ended is not None else none
     if form == "lines":
         return [*trace.drawn(names), *end]
-    threads = {one.tid: one.name for one in rank.process.threads} if rank is not None else {}
+    threads = (
+        {thread.tid: thread.name for thread in rank.process.threads} if rank is not None else {}
+    )
     return [*end, *_table(trace, form, names, threads)]
 
 
 def _table(
     trace: Trace, form: Filter, names: Mapping[str, str], threads: Mapping[int, str]
 ) -> list[Line]:
-    """Calls by thread: how often, how long in all, on what; then threads that only wait."""
+    """Return calls by thread, with count, total time and target; then threads that only wait."""
     lines: list[Line] = []
     thread = None
     rows, waiting = shown(trace.calls, form)
@@ -76,7 +78,7 @@ def _table(
             thread = row.tid
             lines.append(line((thread_title(thread, trace.pid, threads), "title")))
         lines.append(_row(row, names))
-    lines += [line((one.text(names), "dim")) for one in waiting]
+    lines += [line((group.text(names), "dim")) for group in waiting]
     if not rows and not waiting and trace.lines:
         lines.append(line(("No such call; ", "dim"), ("f", "key"), (" shows others.", "dim")))
     return lines

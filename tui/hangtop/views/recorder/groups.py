@@ -1,4 +1,4 @@
-"""Ranks in groups: by node or by stack class, each under a heading that can be folded."""
+"""Ranks grouped by node or by stack class, each group under a heading that folds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hangtop.terminal.spans import Line, line
-from hangtop.views.common import seen, span, unheard
+from hangtop.views.common import last_seen_text, span, unheard
 from hangtop.views.nodes.nodes import node_role
 from hangtop.views.ranks.ranks import CALM, RankRow
 from hangtop_core.model.node.states import OBSERVED
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Grouping = Literal["", "node", "class"]
 GROUPINGS: tuple[Grouping, ...] = ("", "node", "class")
 OPEN_RANKS = 64
-"""With more ranks than this, groups about which nothing is said start folded."""
+"""Number of ranks above which groups without problems start folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ def grouped(
     *,
     whole: bool,
 ) -> list[Entry]:
-    """Rows under headings, in the order of the worst rank of each group, or its silence.
+    """Return rows under headings, in the order of each group's worst rank, or of its silence.
 
-    `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
+    `toggled` holds the keys of groups that the user folded or opened; `whole` opens all.
     """
     if not by:
         return list(rows)
@@ -91,34 +91,34 @@ def _fold_sign(rows: Sequence[RankRow], *, is_open: bool) -> str:
 
 def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
     count = f"  {ranks_of(rows)}" if rows else "  no rank seen"
-    head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
+    head = line((name, "bold"), (count, "" if rows else "dim"), _culprit_mark(rows))
     if node is None or node.state == "ready":
         return head
     old = unheard([node], now).get(name)
-    state = seen(*old) if old else f"{node.state} for {span(now - node.since)}"
+    state = last_seen_text(*old) if old else f"{node.state} for {span(now - node.since)}"
     return line(head, (f"  {state}", node_role(node.state)), (f"  {node.reason or ''}", "dim"))
 
 
 def _class(rows: Sequence[RankRow]) -> Line:
     first = rows[0]
     where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
-    return line((ranks_of(rows), "bold"), f"  {where} ", (first.call, "code"), _said(rows))
+    return line((ranks_of(rows), "bold"), f"  {where} ", (first.call, "code"), _culprit_mark(rows))
 
 
 def ranks_of(rows: Sequence[RankRow]) -> str:
-    """`rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
+    """Return `rank 2`, `3 ranks 0-1,3`, `2 ranks 0-1, VLLM::EngineCore (pid 4711)`."""
     ranks = [row.rank for row in rows if row.rank.process.role == "rank"]
-    others = [row.rank.name for row in rows if row.rank.process.role != "rank"]
+    labels = [row.rank.name for row in rows if row.rank.process.role != "rank"]
     if len(ranks) == 1:
-        return ", ".join((ranks[0].name, *others))
-    told = [f"{len(ranks)} ranks {fold(one.rank for one in ranks)}"] if ranks else []
-    return ", ".join((*told, *others))
+        return ", ".join((ranks[0].name, *labels))
+    counted = [f"{len(ranks)} ranks {fold(rank.rank for rank in ranks)}"] if ranks else []
+    return ", ".join((*counted, *labels))
 
 
-def _said(rows: Sequence[RankRow]) -> Line:
-    """Who of a group is to blame: to be seen when it is folded."""
+def _culprit_mark(rows: Sequence[RankRow]) -> Line:
+    """Return the culprits of a group, which its heading shows also when folded."""
     guilty = [row.rank.rank for row in rows if not row.level]
     if not guilty:
         return line("")
-    who = "culprit" if len(guilty) == len(rows) else names(guilty)
-    return line((f"  ◀ {who}", "culprit"))
+    marker = "culprit" if len(guilty) == len(rows) else names(guilty)
+    return line((f"  ◀ {marker}", "culprit"))

@@ -1,4 +1,4 @@
-"""Who of a group has joined an operation, with what live ranks do instead."""
+"""The members of a process group that joined an operation, and what the other ranks do instead."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ MARKS: dict[Attendance, tuple[str, str]] = {
 }
 _UNKNOWN = ("absent", "unreadable", "unsure")
 TIMED = 200
-"""Members whose last entry is looked up: it may take a look through a whole ring."""
+"""Largest number of members whose last entry is looked up: that may scan a whole ring."""
 
 
 @dataclass
 class Live:
-    """The running ranks, by number, as one snapshot has them."""
+    """The running ranks of a snapshot, by number."""
 
     snapshot: Snapshot | None = None
     ranks: Mapping[int, Rank] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Live:
     _given: Sequence[Rank] = ()
 
     def take(self, snapshot: Snapshot | None, ranks: Sequence[Rank]) -> None:
-        """Look at another snapshot, or at the ranks of another job in it."""
+        """Use another snapshot, or the ranks of another job in it."""
         if snapshot is not self.snapshot or ranks is not self._given:
-            # Of two processes that claim to be one rank the first is meant.
+            # Of two processes that claim the same rank the first one counts.
             self.ranks = {rank.rank: rank for rank in reversed(ranks)}
             self.several = len({rank.node for rank in ranks}) > 1
             self.snapshot, self._given = snapshot, ranks
@@ -67,53 +67,55 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """One member of the group; what its rank does now is looked up when it is shown."""
+    """One member of the group; what its rank does now is looked up when the row is shown."""
 
     attendee: Attendee
     last_ns: int
-    """When it issued its last number; 0 where that is not known, or would not tell anything."""
+    """When it issued its last operation, in ns; 0 where that is unknown or meaningless."""
     running: Live
 
     @property
     def key(self) -> str:
-        """Its rank."""
+        """The number of the rank, as a text."""
         return str(self.attendee.rank)
 
     @property
     def label(self) -> str:
-        """Its rank, for people."""
+        """The name of the rank, for people."""
         return rank_label(self.attendee.rank)
 
     @property
     def live(self) -> Rank | None:
-        """The running rank, where there is one."""
+        """The running rank, if there is one."""
         return self.running.ranks.get(self.attendee.rank)
 
     @property
     def node(self) -> str:
-        """Where it runs; empty when all run on one node."""
+        """The node of the rank; empty when all ranks run on one node."""
         return self.live.node if self.live is not None and self.running.several else ""
 
     @property
     def doing(self) -> tuple[str, str]:
-        """Where its main thread is now: the user's innermost frame, and what it called there."""
+        """The user's innermost frame of the main thread, and what it called."""
         if self.live is None or self.running.snapshot is None:
             return "", ""
         return doing(main_frames(self.running.snapshot, self.live.sample))
 
 
-def member_rows(seen: Seen, index: int, number: NumberLine, running: Live) -> list[MemberRow]:
-    """All members, those that others wait for first."""
-    world = seen.picture.world
+def member_rows(recorded: Seen, index: int, number: NumberLine, running: Live) -> list[MemberRow]:
+    """Return all members, those that others wait for first."""
+    world = recorded.picture.world
     rows = []
-    found = attendees(world, index, number.seq, number.operation)
-    for place, one in enumerate(sorted(found, key=lambda one: (ORDER[one.how], one.rank))):
+    members = attendees(world, index, number.seq, number.operation)
+    for place, member in enumerate(
+        sorted(members, key=lambda member: (ORDER[member.how], member.rank))
+    ):
         last = 0
-        told = one.how in ("not", "differs") and place < TIMED
-        if told and one.newest and one.rank in world.traces:
-            entry = world.find(one.rank, index, one.newest)
+        timed = member.how in ("not", "differs") and place < TIMED
+        if timed and member.newest and member.rank in world.traces:
+            entry = world.find(member.rank, index, member.newest)
             last = entry.created_ns if entry is not None else 0
-        rows.append(MemberRow(one, last, running))
+        rows.append(MemberRow(member, last, running))
     return rows
 
 
@@ -132,8 +134,8 @@ def _now(row: MemberRow) -> Line:
     if row.live is None:
         return EMPTY
     where, call = row.doing
-    odd = row.live.state not in ("running", "sleeping")
-    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if odd else ("", "")
+    unusual = row.live.state not in ("running", "sleeping")
+    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if unusual else ("", "")
     return line(state, (where, "bold" if row.attendee.how == "not" else ""), f"  {call}")
 
 
@@ -152,7 +154,7 @@ MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
 
 
 def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
-    """`MEMBERS  all_reduce #48121`, and for the edge `1 of 512 not joined, 2 not known`."""
+    """Return `MEMBERS all_reduce #48121`, and for the edge `1 of 512 not joined, 2 not known`."""
     lack = sum(row.attendee.how == "not" for row in rows)
     unknown = sum(row.attendee.how in _UNKNOWN for row in rows)
     differ = sum(row.attendee.how == "differs" for row in rows)
@@ -173,7 +175,7 @@ def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
 
 
 def grid_note(rows: list[MemberRow]) -> Line:
-    """How far apart the members are, where that is all the same: `every 8th rank`."""
+    """Return the regular distance between the members: `every 8th rank`."""
     ranks = sorted(row.attendee.rank for row in rows if not is_key(row.attendee.rank))
     apart = {after - before for before, after in pairwise(ranks)}
     if len(ranks) < 3 or len(apart) > 1 or (step := apart.pop()) < 2:
@@ -184,7 +186,7 @@ def grid_note(rows: list[MemberRow]) -> Line:
 
 
 def grid_hint(rows: list[MemberRow]) -> Line:
-    """What the marks mean."""
+    """Return the legend of the marks."""
     parts: list[tuple[str, str]] = []
     shown = {row.attendee.how for row in rows}
     words = {"■": "joined", "□": "not", "✖": "other call", "?": "no data"}
@@ -195,7 +197,7 @@ def grid_hint(rows: list[MemberRow]) -> Line:
 
 
 def facts(row: MemberRow) -> tuple[query.Fields, frozenset[int]]:
-    """Fields of a member, for the filter."""
+    """Return the fields of a member, for the filter."""
     newest = row.attendee.newest
     fields: dict[str, str | float | None] = {
         "rank": None if is_key(row.attendee.rank) else float(row.attendee.rank),

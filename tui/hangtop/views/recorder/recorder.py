@@ -33,7 +33,9 @@ STAGE_ROLES: dict[str, str] = {
     "done": "good",
     "unused": "dim",
 }
-"""`missing`: ranks have not joined. `behind`: all have, and a rank has something older to do."""
+"""Role of each stage. `missing`: ranks have not joined. `behind`: all ranks have joined, and one
+still has an older operation to complete.
+"""
 
 _TYPES = {
     "BFloat16": "bf16",
@@ -49,74 +51,76 @@ _TYPES = {
     "Byte": "u8",
     "Bool": "bool",
 }
-"""Names as the recorder writes them, and as people do."""
+"""Short names of the data types that the recorder writes."""
 
 
 def ranks_of(ranks: Sequence[int]) -> str:
-    """`1  (3121)`; of many ranks how many and which."""
+    """Return `1 (3121)`: how many ranks and which, in short."""
     return f"{len(ranks)}  ({fold(ranks)})" if ranks else "0"
 
 
 # Process groups
 
 
-def _not_joined(one: GroupLine) -> Line:
-    found = one.operation
-    if found is None:
+def _not_joined(group: GroupLine) -> Line:
+    operation = group.operation
+    if operation is None:
         return line("")
-    if found.missing:
-        return line((ranks_of(found.missing), "culprit" if one.first else ""))
-    if found.mismatched:
-        return line((f"differ: {fold(found.mismatched)}", "culprit" if one.first else ""))
-    if found.absent or found.unsure or found.perhaps:
-        return line((f"? {fold((*found.absent, *found.unsure, *found.perhaps))}", "warn"))
+    if operation.missing:
+        return line((ranks_of(operation.missing), "culprit" if group.first else ""))
+    if operation.mismatched:
+        return line((f"differ: {fold(operation.mismatched)}", "culprit" if group.first else ""))
+    if operation.absent or operation.unsure or operation.perhaps:
+        return line(
+            (f"? {fold((*operation.absent, *operation.unsure, *operation.perhaps))}", "warn")
+        )
     return line("0")
 
 
-def _waits_on(one: GroupLine) -> Line:
-    mark = line(("◀ first cause", "culprit")) if one.first else EMPTY
-    if not one.behind:
+def _waits_on(group: GroupLine) -> Line:
+    mark = line(("◀ first cause", "culprit")) if group.first else EMPTY
+    if not group.behind:
         return mark
-    circle = one.behind[-1] == ""
-    text = " → ".join(label for label in one.behind if label)
+    circle = group.behind[-1] == ""
+    text = " → ".join(label for label in group.behind if label)
     text += " ↺ a circle" if circle and text else "a circle" if circle else ""
     return line(text, "  " if mark else "", mark)
 
 
-def _size(one: GroupLine) -> Line:
-    """`4+` where more ranks may belong to it: members are not recorded."""
-    return line(str(one.size), ("" if one.recorded or one.uid == "0" else "+", "dim"))
+def _size(group: GroupLine) -> Line:
+    """Return the size of a group; `4+` where it may be larger, as members are not recorded."""
+    return line(str(group.size), ("" if group.recorded or group.uid == "0" else "+", "dim"))
 
 
-def _number(one: GroupLine, value: int | None) -> Line:
-    if not value and one.sends:
+def _number(group: GroupLine, value: int | None) -> Line:
+    if not value and group.sends:
         return line("-")
     return line(("?", "warn")) if value is None else line(str(value))
 
 
 GROUP_COLUMNS: tuple[Column[GroupLine], ...] = (
-    Column("group", "PG", lambda one: line((one.label, "bold" if one.first else "")),
-           lambda one: one.label, minimum=10, maximum=36, flex=True),
+    Column("group", "PG", lambda group: line((group.label, "bold" if group.first else "")),
+           lambda group: group.label, minimum=10, maximum=36, flex=True),
     Column("size", "SIZE", _size,
-           lambda one: one.size, align="right", drop=4),
-    Column("enqueued", "LAST ENQ", lambda one: _number(one, one.newest),
-           lambda one: -(one.newest or 0), align="right", drop=2),
-    Column("done", "LAST DONE", lambda one: _number(one, one.done),
-           lambda one: -(one.done or 0), align="right", drop=3),
+           lambda group: group.size, align="right", drop=4),
+    Column("enqueued", "LAST ENQ", lambda group: _number(group, group.newest),
+           lambda group: -(group.newest or 0), align="right", drop=2),
+    Column("done", "LAST DONE", lambda group: _number(group, group.done),
+           lambda group: -(group.done or 0), align="right", drop=3),
     Column("missing", "NOT JOINED", _not_joined,
-           lambda one: -len(one.operation.missing if one.operation else ()),
+           lambda group: -len(group.operation.missing if group.operation else ()),
            minimum=8, maximum=30, flex=True),
-    Column("state", "STATE", lambda one: line((one.stage, STAGE_ROLES[one.stage])),
-           lambda one: one.stage, maximum=12),
-    Column("behind", "WAITS ON", _waits_on, lambda one: one.behind, minimum=13, maximum=60,
+    Column("state", "STATE", lambda group: line((group.stage, STAGE_ROLES[group.stage])),
+           lambda group: group.stage, maximum=12),
+    Column("behind", "WAITS ON", _waits_on, lambda group: group.behind, minimum=13, maximum=60,
            flex=True, drop=1),
 )  # fmt: skip
 
 
 def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
-    """`1 stalled, 3 waiting, 4 idle of 8 groups`; short it only says how many wait."""
-    begin = sum(one.first for one in groups)
-    behind = sum(one.stalled for one in groups) - begin
+    """Return `1 stalled, 3 waiting, 4 idle of 8 groups`; in short how many wait."""
+    begin = sum(group.first for group in groups)
+    behind = sum(group.stalled for group in groups) - begin
     if short:
         role = "bad" if begin else ""
         return line((f"{begin + behind} of {plural(len(groups), 'group')}", role), " stalled")
@@ -125,11 +129,11 @@ def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
     return line(*parts, (f" of {plural(len(groups), 'group')}", "label"))
 
 
-# Collectives by number
+# Collectives by sequence number
 
 
 def shape(call: Call | None) -> str:
-    """`[8192,1024] bf16`, of the inputs, else of what comes out."""
+    """Return `[8192,1024] bf16`, of the inputs, else of the outputs."""
     if call is None:
         return "?"
     sizes = call.inputs if call.inputs.strip("[]") else call.outputs
@@ -141,86 +145,88 @@ def shape(call: Call | None) -> str:
     return clean(" ".join((sizes, *(_TYPES.get(name, name) for name in names))).strip(), 120)
 
 
-def operation_name(one: NumberLine) -> str:
-    """`all_reduce`; `send 0 -> 1` by global ranks."""
-    if one.call is None:
+def operation_name(number: NumberLine) -> str:
+    """Return `all_reduce`, or `send 0 -> 1` with global ranks."""
+    if number.call is None:
         return "?"
-    name = clean(one.call.op, 80)
-    if one.seq is None and one.operation is not None:
-        node = one.operation.node
+    name = clean(number.call.op, 80)
+    if number.seq is None and number.operation is not None:
+        node = number.operation.node
         return f"{name} {node.source} → {node.target}"
-    return _either(name, *(clean(call.op, 80) for call, _ in one.others))
+    return _either(name, *(clean(call.op, 80) for call, _ in number.others))
 
 
 def _either(*texts: str) -> str:
-    """`all_reduce / broadcast`: what ranks do not agree about."""
+    """Return `all_reduce / broadcast`: operations that ranks disagree about."""
     distinct = list(dict.fromkeys(texts))
     return " / ".join((*distinct[:2], "…") if len(distinct) > 2 else distinct)
 
 
-def shapes(one: NumberLine) -> str:
-    """Sizes and types of what was issued as a number."""
-    return _either(shape(one.call), *(shape(call) for call, _ in one.others))
+def shapes(number: NumberLine) -> str:
+    """Return the shapes and types of the operations with a sequence number."""
+    return _either(shape(number.call), *(shape(call) for call, _ in number.others))
 
 
-def number_state(one: NumberLine) -> tuple[str, str]:
-    """How a number gets on, and the role of the word."""
-    if one.others:
+def number_state(number: NumberLine) -> tuple[str, str]:
+    """Return the progress of a sequence number, and the role of the word."""
+    if number.others:
         return "mismatch", "bad"
-    known = one.size - one.unknown
-    if one.stage is not None:
-        return one.stage, STAGE_ROLES[one.stage]
-    if one.seq is not None and one.done >= known > 0:
+    recorded = number.size - number.unknown
+    if number.stage is not None:
+        return number.stage, STAGE_ROLES[number.stage]
+    if number.seq is not None and number.done >= recorded > 0:
         return "completed", "good"
-    if one.enqueued < known:
+    if number.enqueued < recorded:
         return "lacks ranks", "warn"
     return "queued", "dim"
 
 
-def _share(count: int, one: NumberLine) -> Line:
-    role = "" if count >= one.size else "warn"
-    return line((f"{count}/{one.size}", role), (f" ?{one.unknown}" if one.unknown else "", "warn"))
+def _share(count: int, number: NumberLine) -> Line:
+    role = "" if count >= number.size else "warn"
+    return line(
+        (f"{count}/{number.size}", role), (f" ?{number.unknown}" if number.unknown else "", "warn")
+    )
 
 
 def moment(at_ns: int) -> str:
-    """`10:29:29.240`, in the user's time zone."""
+    """Return `10:29:29.240`, in the user's time zone."""
     if not at_ns:
         return "-"
     whole = time.strftime("%H:%M:%S", time.localtime(at_ns // 10**9))
     return f"{whole}.{at_ns // 10**6 % 1000:03d}"
 
 
-def _late(one: NumberLine) -> Line:
-    if not one.first_ns or one.enqueued < 2:
+def _late(number: NumberLine) -> Line:
+    if not number.first_ns or number.enqueued < 2:
         return EMPTY
-    late = (one.last_ns - one.first_ns) / 1e9
+    late = (number.last_ns - number.first_ns) / 1e9
     return line((f"+{late:.3f}" if late < 60 else f"+{span(late)}", "dim"))
 
 
 NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
-    Column("seq", "SEQ", lambda one: line("-" if one.seq is None else str(one.seq)),
-           lambda one: -1 if one.seq is None else one.seq, align="right"),
-    Column("op", "OP", lambda one: line(operation_name(one)), operation_name, minimum=10,
+    Column("seq", "SEQ", lambda row: line("-" if row.seq is None else str(row.seq)),
+           lambda row: -1 if row.seq is None else row.seq, align="right"),
+    Column("op", "OP", lambda row: line(operation_name(row)), operation_name, minimum=10,
            maximum=30, flex=True),
-    Column("shape", "SHAPE / DTYPE", lambda one: line(shapes(one)),
+    Column("shape", "SHAPE / DTYPE", lambda row: line(shapes(row)),
            shapes, minimum=16, maximum=34, flex=True, drop=1),
-    Column("enqueued", "ENQUEUED BY", lambda one: _share(one.enqueued, one),
-           lambda one: one.enqueued, align="right"),
-    Column("done", "DONE BY", lambda one: _share(one.done, one), lambda one: one.done,
+    Column("enqueued", "ENQUEUED BY", lambda row: _share(row.enqueued, row),
+           lambda row: row.enqueued, align="right"),
+    Column("done", "DONE BY", lambda row: _share(row.done, row), lambda row: row.done,
            align="right"),
-    Column("when", "FIRST ENQ", lambda one: line(moment(one.first_ns)), lambda one: one.first_ns,
+    Column("when", "FIRST ENQ", lambda row: line(moment(row.first_ns)), lambda row: row.first_ns,
            drop=2),
-    Column("late", "→ LAST", _late, lambda one: one.first_ns - one.last_ns, align="right", drop=3),
-    Column("state", "STATE", lambda one: line(number_state(one)),
-           lambda one: number_state(one)[0], maximum=12),
+    Column("late", "→ LAST", _late, lambda row: row.first_ns - row.last_ns, align="right", drop=3),
+    Column("state", "STATE", lambda row: line(number_state(row)),
+           lambda row: number_state(row)[0], maximum=12),
 )  # fmt: skip
 
 
 def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
-    """What differs, which sends wait, and what time the recorders cover."""
-    differ = sum(bool(one.others) for one in numbers)
-    sends = sum(one.seq is None for one in numbers)
-    times = [one.first_ns for one in numbers if one.first_ns]
+    """Return mismatches, waiting sends, and the time span of the recordings."""
+    differ = sum(bool(number.others) for number in numbers)
+    sends = sum(number.seq is None for number in numbers)
+    times = [number.first_ns for number in numbers if number.first_ns]
     parts = [
         ("mismatches ", "label"), (str(differ or "none"), "bad" if differ else ""),
         ("  sends that wait " if not short else "  sends ", "label"),
@@ -232,28 +238,30 @@ def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
     return line(*parts)
 
 
-def countdown_line(seen: Seen, now: float) -> Line:
-    """`the first timeout in about 6:48`, or that it is over time; empty when not known."""
-    found = seen.countdown
-    if found is None:
+def countdown_line(recorded: Seen, now: float) -> Line:
+    """Return `the first timeout in about 6:48`, or that it has passed; empty when not known."""
+    countdown = recorded.countdown
+    if countdown is None:
         return EMPTY
-    left = found.at - now
-    who = "gloo" if found.backend == "gloo" else "the watchdog"
+    left = countdown.at - now
+    watchdog = "gloo" if countdown.backend == "gloo" else "the watchdog"
     if left > 0:
-        return line((f"{who} gives up in about ", "label"), (span(left), "warn"))
-    return line((f"{who} should have given up {span(-left)} ago", "warn"))
+        return line((f"{watchdog} gives up in about ", "label"), (span(left), "warn"))
+    return line((f"{watchdog} should have given up {span(-left)} ago", "warn"))
 
 
-def title_of(one: NumberLine) -> str:
-    """`all_reduce #17`, `send 0 → 1`."""
-    name = operation_name(one)
-    return name if one.seq is None else f"{name} #{one.seq}"
+def title_of(number: NumberLine) -> str:
+    """Return `all_reduce #17`, `send 0 → 1`."""
+    name = operation_name(number)
+    return name if number.seq is None else f"{name} #{number.seq}"
 
 
 def facts(item: GroupLine | NumberLine) -> tuple[query.Fields, frozenset[int]]:
-    """Fields of a group or a number, for the filter, and the ranks that it lacks."""
-    found = item.operation
-    ranks = frozenset((*found.missing, *found.mismatched, *found.absent) if found else ())
+    """Return the fields of a group or a sequence number, for the filter, and its missing ranks."""
+    operation = item.operation
+    ranks = frozenset(
+        (*operation.missing, *operation.mismatched, *operation.absent) if operation else ()
+    )
     if isinstance(item, NumberLine):
         fields: dict[str, str | float | None] = {
             "seq": None if item.seq is None else float(item.seq),

@@ -1,4 +1,4 @@
-"""Where recorders come from, why some could not be read, and the stacks beside what they show."""
+"""Where recordings come from, why some could not be read, and the stacks beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job
 
 RECORDER = "flight recorder"
-"""What blind spots about recorders are called."""
+"""Name of blind spots about flight recorders."""
 SHOWN_PROBLEMS = 12
 GLOO_TIMEOUT = (
     "gloo has no watchdog: when the time is over, the ranks that wait get an error, and the job "
@@ -31,69 +31,73 @@ GLOO_TIMEOUT = (
 )
 
 
-def how_read(seen: Seen | None, total: int, *, short: bool) -> Line:
-    """`3 of 4 recorders read`, for the edge of a pane."""
-    read = len(seen.picture.world.traces) if seen is not None else 0
-    told = f"{read}/{total}" if short else f"{read} of {total}"
+def how_read(recorded: Seen | None, total: int, *, short: bool) -> Line:
+    """Return `3 of 4 recorders read`, for the edge of a pane."""
+    read = len(recorded.picture.world.traces) if recorded is not None else 0
+    counts = f"{read}/{total}" if short else f"{read} of {total}"
     role = "" if read == total else "warn"
-    return line((told, role), (" read" if short else " recorders read", "label"))
+    return line((counts, role), (" read" if short else " recorders read", "label"))
 
 
 def source_lines(
-    seen: Seen | None, job: Job | None, diagnosis: Diagnosis | None, now: float, *, files: bool
+    recorded: Seen | None, job: Job | None, diagnosis: Diagnosis | None, now: float, *, files: bool
 ) -> list[Line]:
-    """How many recorders were read and how, why the others were not, and what to be careful of."""
+    """Return how many recorders were read and how, why the others were not, and caveats."""
     lines: list[Line] = []
-    if seen is not None:
-        world = seen.picture.world
-        lines += _read(seen, max(len(world.ranks), len(job.ranks) if job else 0))
+    if recorded is not None:
+        world = recorded.picture.world
+        lines += _read(recorded, max(len(world.ranks), len(job.ranks) if job else 0))
     lines += why_not(diagnosis)
-    if seen is not None and files:
-        lines += _problems(seen)
-    if seen is not None:
-        if told := countdown_line(seen, now):
-            lines.append(labelled("timeout", line(told, ("  an estimate", "dim")), 8))
-            if seen.countdown is not None and seen.countdown.backend == "gloo":
+    if recorded is not None and files:
+        lines += _problems(recorded)
+    if recorded is not None:
+        if timeout := countdown_line(recorded, now):
+            lines.append(labelled("timeout", line(timeout, ("  an estimate", "dim")), 8))
+            if recorded.countdown is not None and recorded.countdown.backend == "gloo":
                 lines.append(labelled("", line((GLOO_TIMEOUT, "dim")), 8))
-        lines += [labelled("caution", text, 8) for text in seen.cautions]
+        lines += [labelled("caution", text, 8) for text in recorded.cautions]
     return lines
 
 
-def _read(seen: Seen, total: int) -> list[Line]:
-    read = len(seen.picture.world.traces)
-    flight = seen.picture.diagnosis.flight
+def _read(recorded: Seen, total: int) -> list[Line]:
+    read = len(recorded.picture.world.traces)
+    flight = recorded.picture.diagnosis.flight
     formats = ", ".join(version for version in flight.versions if version)
     count = f"{read} of {plural(total, 'rank')}, {plural(flight.entries, 'entry', 'entries')}"
-    told = line(count, (f", format {formats}" if formats else "", "dim"))
-    lines = [labelled("read", told, 8)]
-    ways = ((one.by, name_ranks(one.ranks)) for one in flight.recorders if one.by is not None)
-    return lines + [labelled("by", line(by, ("  " + who, "label")), 8) for by, who in ways]
+    summary = line(count, (f", format {formats}" if formats else "", "dim"))
+    lines = [labelled("read", summary, 8)]
+    methods = (
+        (recorders.by, name_ranks(recorders.ranks))
+        for recorders in flight.recorders
+        if recorders.by is not None
+    )
+    return lines + [labelled("by", line(by, ("  " + ranks, "label")), 8) for by, ranks in methods]
 
 
 def why_not(diagnosis: Diagnosis | None) -> list[Line]:
-    """Why recorders were not read, over ranks and nodes, with the fix."""
+    """Return why recorders were not read, by ranks and nodes, with the fix."""
     lines: list[Line] = []
     for spot in diagnosis.blind_spots if diagnosis is not None else ():
         if spot.what != RECORDER:
             continue
-        lines.append(labelled("not read", line(_who(spot), (spot.why, "warn")), 8))
+        lines.append(labelled("not read", line(_subject(spot), (spot.why, "warn")), 8))
         if spot.fix:
             lines.append(labelled("fix", line((spot.fix, "code")), 8))
     return lines
 
 
-def _who(spot: BlindSpot) -> Line:
+def _subject(spot: BlindSpot) -> Line:
     if not spot.ranks:
         return EMPTY
     where = f" on {nodesets.fold(spot.nodes)}" if spot.nodes and spot.nodes[0] else ""
     return line(f"{name_ranks(spot.ranks)}{where}: ")
 
 
-def _problems(seen: Seen) -> Iterable[Line]:
-    problems = seen.picture.diagnosis.flight.problems
-    for one in problems[:SHOWN_PROBLEMS]:
-        name = clean(one.path, 400).rpartition("/")[2]
-        yield labelled("file", line((name, "bold"), " ", (clean(one.why, 300), "warn")), 8)
+def _problems(recorded: Seen) -> Iterable[Line]:
+    problems = recorded.picture.diagnosis.flight.problems
+    for problem in problems[:SHOWN_PROBLEMS]:
+        name = clean(problem.path, 400).rpartition("/")[2]
+        yield labelled("file", line((name, "bold"), " ", (clean(problem.why, 300), "warn")), 8)
     if len(problems) > SHOWN_PROBLEMS:
         yield labelled("", f"{len(problems) - SHOWN_PROBLEMS} more files; --json names all", 8)
 
@@ -104,7 +108,7 @@ def _problems(seen: Seen) -> Iterable[Line]:
 def stack_now(
     row: MemberRow | None, now: float, *, cut: bool, files: bool
 ) -> tuple[Line, list[Line]]:
-    """Title and text: where the rank under the cursor is now."""
+    """Return title and text on where the rank under the cursor is now."""
     if row is None:
         return line(("STACK", "title")), [line(("no rank is chosen", "dim"))]
     title = line(("STACK NOW  ", "title"), rank_name(row.attendee.rank))
@@ -131,16 +135,16 @@ def stack_now(
 def waiting_entry(
     number: NumberLine | None, running: Live, *, cut: bool
 ) -> tuple[Line, list[Line]]:
-    """Title and text: what the ranks that wait have issued, and where in the code."""
-    found = number.operation if number is not None else None
-    if number is None or found is None:
+    """Return title and text on what the waiting ranks have issued, and where in the code."""
+    operation = number.operation if number is not None else None
+    if number is None or operation is None:
         return line(("WAITING", "title")), [line(("No rank waits in this one.", "dim"))]
-    title = line(("WAITING  ", "title"), name_ranks(found.entries))
+    title = line(("WAITING  ", "title"), name_ranks(operation.entries))
     lines: list[Line] = []
-    for entry, members in found.classes:
-        mine = [rank for rank in members if rank in found.entries]
+    for entry, members in operation.classes:
+        mine = [rank for rank in members if rank in operation.entries]
         if mine:
-            lines += _entry_lines(entry, mine, len(found.classes) > 1)
+            lines += _entry_lines(entry, mine, len(operation.classes) > 1)
             lines += _site_lines(entry, mine, running, cut=cut)
     return title, lines
 
@@ -155,14 +159,14 @@ def _entry_lines(entry: Entry, mine: Sequence[int], several: bool) -> list[Line]
 
 
 def _site_lines(entry: Entry, mine: Sequence[int], running: Live, *, cut: bool) -> list[Line]:
-    """Where it was called: as recorded, else where one of the ranks stands now."""
+    """Return where the entry was issued: as recorded, else where one of the ranks is now."""
     if entry.stack:
         return frame_lines(entry.stack, cut=cut)
     for number in mine:
         rank, snapshot = running.ranks.get(number), running.snapshot
         if snapshot is None or rank is None or rank.sample is None or not rank.sample.threads:
             continue
-        told = line((f"no stack in the recorder; {rank_name(number)} stands here now:", "dim"))
+        caption = line((f"no stack in the recorder; {rank_name(number)} stands here now:", "dim"))
         frames = snapshot.stacks.get(rank.sample.threads[0].stack, ())
-        return [told, *frame_lines(frames, cut=cut)]
+        return [caption, *frame_lines(frames, cut=cut)]
     return [line(("no stack in the recorder", "dim"))]

@@ -1,1 +1,1 @@
-"""Lines about verdicts, and where their evidence leads."""
+"""Lines about verdicts, and the targets of their evidence."""

@@ -1,4 +1,4 @@
-"""Where Enter on a piece of evidence leads: the pane that shows what it says."""
+"""Targets of evidence: the pane that Enter on a piece of evidence opens."""
 
 from __future__ import annotations
 
@@ -14,100 +14,106 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, Need, Verdict
 
 ENVIRONMENT = "environment"
-"""Not a pane of Rank, but what its key opens."""
+"""The target that the environment key opens; not a pane of Rank."""
 _SCREENS = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
-"""Screen that shows what a source said of any rank."""
+"""The screen for each source of evidence, whichever rank it is about."""
 _RANK_PANES = {"network": "files", "process": "process", "numerics": "numerics"}
-"""The pane of the rank's own screen that shows it."""
+"""The pane of the Rank screen for each source of evidence."""
 _PORTS = frozenset({"ib-port-down", "nccl-ib-error"})
 _CHILDREN = ("child pid ", "DataLoader worker ")
-"""How evidence about processes that a rank has started begins."""
+"""How evidence about child processes of a rank begins."""
 _NEEDS = {
     "recorder": ("recorder", None),
     "descriptors": ("rank", "files"),
     "logs": ("logs", None),
     "kernel log": ("nodes", "node"),
 }
-"""Screen and pane that show what rules ask for; the rank's stack for all others."""
+"""Screen and pane for each kind of need; the rank's stack for all others."""
 _RANK = re.compile(r"(?<!node )\branks? (\d{1,7})\b")
 _VARIABLE = re.compile(r"\b[A-Z]{2,}(?:_[A-Z0-9]+)+\b")
 _AROUND_NAMES = ":;,()"
 
 
 class Goal(NamedTuple):
-    """Where Enter on a piece of evidence leads."""
+    """The target that Enter on a piece of evidence opens."""
 
     screen: str
     rank: int | None = None
     pane: str | None = None
     node: str | None = None
 
-    def told(self, keys: Mapping[str, str]) -> str:
-        """`→ 3 Rank`, with the key that is pressed there; `keys` as `Keymap.names` has them."""
-        there = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
-        words = (keys.get(self.screen), page_names((self.screen,)), there)
+    def label(self, keys: Mapping[str, str]) -> str:
+        """Return `→ 3 Rank`, with the key that opens it; `keys` as `Keymap.names` has them."""
+        environment_key = keys.get(ENVIRONMENT) if self.pane == ENVIRONMENT else None
+        words = (keys.get(self.screen), page_names((self.screen,)), environment_key)
         return f"→ {' '.join(filter(None, words))}"
 
 
 def goal_of_need(need: Need) -> Goal:
-    """The pane that shows what a rule has asked for."""
+    """Return the pane that shows what a rule has asked for."""
     screen, pane = _NEEDS.get(need.kind, ("rank", "stack"))
     return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
 
 
-def _controller(seen: Evidence, verdict: Verdict) -> int | None:
-    """The controller to blame that a piece of evidence is about, as `Rank.rank` has it."""
-    if seen.rank is not None or seen.source != "stacks":
+def _controller(evidence: Evidence, verdict: Verdict) -> int | None:
+    """Return the culprit controller that a piece of evidence is about, as `Rank.rank` has it."""
+    if evidence.rank is not None or evidence.source != "stacks":
         return None
-    some = [one for one in verdict.culprits if one.rank is None and one.pid and one.role]
-    named = (one for one in some if f"pid {one.pid})" in seen.text)
-    return next((rank_key(one.node, one.pid or 0) for one in named), None)
+    controllers = [
+        culprit
+        for culprit in verdict.culprits
+        if culprit.rank is None and culprit.pid and culprit.role
+    ]
+    named = (culprit for culprit in controllers if f"pid {culprit.pid})" in evidence.text)
+    return next((rank_key(culprit.node, culprit.pid or 0) for culprit in named), None)
 
 
-def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
-    """The pane that shows what a piece of evidence says.
+def goal_of(evidence: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
+    """Return the pane that shows what a piece of evidence says.
 
     Args:
-        seen: the evidence.
-        verdict: it belongs to.
-        nodes: names of those of the job.
+        evidence: the evidence.
+        verdict: the verdict it belongs to.
+        nodes: names of the nodes of the job.
     """
-    control = _controller(seen, verdict)
+    control = _controller(evidence, verdict)
     if control is not None:
         return Goal("rank", control, "stack")
-    rank = _first_rank(seen)
-    screen = _SCREENS.get(seen.source)
-    if rank is not None and seen.text.startswith(_CHILDREN):
+    rank = _first_rank(evidence)
+    screen = _SCREENS.get(evidence.source)
+    if rank is not None and evidence.text.startswith(_CHILDREN):
         return Goal("rank", rank, "children")
     if screen is not None:
         return Goal(screen, rank)
-    if seen.source == "network" and verdict.cause in _PORTS:
+    if evidence.source == "network" and verdict.cause in _PORTS:
         return Goal("gpus", rank, "ports")
-    if seen.source == "environment" and rank is not None:
-        # The rank with the unusual environment stands first.
-        return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(seen.text) else "process")
-    node = _first_node(seen, nodes)
-    if rank is None or _is_of_node(seen, node):
+    if evidence.source == "environment" and rank is not None:
+        # The rank with the unusual environment comes first.
+        return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(evidence.text) else "process")
+    node = _first_node(evidence, nodes)
+    if rank is None or _is_of_node(evidence, node):
         return Goal("nodes", rank, "node", node or _node_of(rank, verdict))
-    pane = "files" if seen.text.startswith("fd ") else _RANK_PANES.get(seen.source)
+    pane = "files" if evidence.text.startswith("fd ") else _RANK_PANES.get(evidence.source)
     return Goal("rank", rank, pane)
 
 
-def _first_rank(seen: Evidence) -> int | None:
-    """Return the rank of a piece of evidence; the first that its text names stands for several."""
-    if seen.rank is not None:
-        return seen.rank
-    match = _RANK.search(seen.text)
+def _first_rank(evidence: Evidence) -> int | None:
+    """Return the rank of a piece of evidence; the first in its text if there are several."""
+    if evidence.rank is not None:
+        return evidence.rank
+    match = _RANK.search(evidence.text)
     return int(match[1]) if match else None
 
 
-def _first_node(seen: Evidence, nodes: Collection[str]) -> str | None:
-    words = (word.strip(_AROUND_NAMES) for word in seen.text.split(" "))
+def _first_node(evidence: Evidence, nodes: Collection[str]) -> str | None:
+    words = (word.strip(_AROUND_NAMES) for word in evidence.text.split(" "))
     return next((word for word in words if word in nodes), None)
 
 
-def _is_of_node(seen: Evidence, node: str | None) -> bool:
-    return seen.source == "kernel" or (node is not None and seen.text.startswith(f"{node}: "))
+def _is_of_node(evidence: Evidence, node: str | None) -> bool:
+    return evidence.source == "kernel" or (
+        node is not None and evidence.text.startswith(f"{node}: ")
+    )
 
 
 def _node_of(rank: int | None, verdict: Verdict) -> str | None:

@@ -1,4 +1,4 @@
-"""Lines 1 and 2 of every screen: job, state, timeout, age of the data, nodes, live; the screens."""
+"""Lines 1 and 2 of every screen: job, state, timeout, data age, nodes, live or paused; tabs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Job, Node, Snapshot
 
 NAMES_CELLS = 24
-"""Folded names of failing nodes that are longer are only counted."""
+"""Longest list of failing node names in cells; longer ones are replaced by a count."""
 
 _STATE = attrgetter("state")
 
 Piece = tuple[int, Line]
-"""How soon a piece goes when there is no room (0 never), and the piece."""
+"""Drop priority of a piece (0 never goes) and the piece."""
 
 
 def headline(
@@ -47,9 +47,9 @@ def headline(
     captured: bool = False,
     pause: float = 1.0,
 ) -> Line:
-    """The line, fitted to `width` by leaving out what matters least.
+    """Return the headline, fitted to `width` by leaving out what matters least.
 
-    Pictures come at the latest every `pause` seconds, and what they show lasts until then.
+    Snapshots arrive at least every `pause` seconds, and each stays valid until the next.
     """
     left: list[Piece] = [(0, line((" hangtop ", "brand")))]
     right: list[Piece] = []
@@ -61,7 +61,7 @@ def headline(
         answers = any(node.state in OBSERVED for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
         behind = now - snapshot.at if live and not paused else 0.0
-        since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
+        since = behind if behind > 1.0 else 0.0  # smaller differences are not worth a repaint
         left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
         if diagnosis is not None:
             left += _attempt_and_timeout(diagnosis, since)
@@ -81,7 +81,7 @@ def _attempt_and_timeout(diagnosis: Diagnosis, since: float) -> Iterator[Piece]:
 
 
 def _timeout(seconds: float) -> Line:
-    """When the first operation times out: an estimate. Of gloo no watchdog does that."""
+    """Return the estimate of when the first operation times out; gloo has no such watchdog."""
     if seconds <= 0:
         return line(("timeout ", "label"), ("overdue", "warn"))
     return line(("timeout in about ", "label"), span(seconds))
@@ -103,9 +103,9 @@ def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
 
 
 def _dumps(job: Job, diagnosis: Diagnosis | None) -> list[Piece]:
-    """Of a job of which nothing but files is there."""
-    seen = len(diagnosis.job.ranks_seen) if diagnosis is not None and diagnosis.job else 0
-    count = f"dumps of {seen} of {plural(job.world_size or 0, 'rank')}"
+    """Return the pieces for a job that is known from dump files only."""
+    dumped = len(diagnosis.job.ranks_seen) if diagnosis is not None and diagnosis.job else 0
+    count = f"dumps of {dumped} of {plural(job.world_size or 0, 'rank')}"
     return [(3, line((shorten_path(job.name, NAMES_CELLS), "bold"))), (1, line(count))]
 
 
@@ -113,7 +113,7 @@ def _right(
     snapshot: Snapshot, now: float, paused: bool, live: bool, captured: bool, pause: float
 ) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
-    states = Counter(map(_STATE, snapshot.nodes))  # each second, of a thousand nodes
+    states = Counter(map(_STATE, snapshot.nodes))  # runs every second, over a thousand nodes
     answered = sum(states[state] for state in OBSERVED)
     total = len(snapshot.nodes)
     if not live and not total and not captured:
@@ -127,26 +127,26 @@ def _right(
         when = line(f"as of {day(snapshot.at)} {clock(snapshot.at)}")
         what = "■ capture" if captured else "■ recording"
         return [(1, when), *failing, (4, nodes), (0, line(what))]
-    # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
+    # Rounded up: a monitor that is on time then always shows 1 s, and repaints nothing.
     late = math.ceil(behind) >= pause + 2
     age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))
     return [(4, age), *failing, (4, nodes), (0, line(("▶ live", "good")))]
 
 
 def _failing(nodes: Sequence[Node]) -> Line:
-    """Which nodes do not answer: `gpu[03-04] lost`; of several states the first and a count."""
+    """Return the nodes that do not respond: `gpu[03-04] lost`; several states as a count."""
     states: dict[str, list[str]] = {}
     for node in nodes:
         if node.state != "ready":
             states.setdefault(node.state, []).append(node.name)
     worst = sorted(states, key=lambda state: (state == "connecting", state == "slow"))
     names = states[worst[0]]
-    told = node_sets.fold(names)
-    if len(told) > NAMES_CELLS:
-        told = f"{len(names)} nodes"
-    others = sum(len(states[state]) for state in worst[1:])
-    more = (f" and {others} more", "dim") if others else ("", "")
-    return line((f"{told} {worst[0]}", node_role(worst[0])), more)
+    listed = node_sets.fold(names)
+    if len(listed) > NAMES_CELLS:
+        listed = f"{len(names)} nodes"
+    remaining = sum(len(states[state]) for state in worst[1:])
+    more = (f" and {remaining} more", "dim") if remaining else ("", "")
+    return line((f"{listed} {worst[0]}", node_role(worst[0])), more)
 
 
 def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
@@ -164,16 +164,16 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
             break
         (left if going in left else right).remove(going)
     start, end = joined(left), joined(right)
-    room = width - cells(start) - cells(end) - 1
-    if room < 1:
+    blanks = width - cells(start) - cells(end) - 1
+    if blanks < 1:
         return crop(start, width)
-    return (*start, *line(" " * room), *end, *line(" "))
+    return (*start, *line(" " * blanks), *end, *line(" "))
 
 
 def tabs(current: str, keymap: Keymap, width: int, *, files: bool) -> Line:
-    """Line 2: the screens, by the key that opens them; of files there are few.
+    """Return line 2: the screens, each by its key; dump files have only a few.
 
-    Where there is no room for all titles, only the current one has its own.
+    Where the titles do not fit, only the current screen has one.
     """
     names = (page[1] for page in PAGES)
     shown = [

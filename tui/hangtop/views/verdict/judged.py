@@ -1,4 +1,4 @@
-"""What is judged of jobs, in the words and colours of all views: their state, who is to blame."""
+"""The state of jobs and their culprits, in the words and colours of all views."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _STATES = {
     "starting": ("○ STARTING", "info"),
     "exited": ("○ EXITED", "bold"),
 }
-"""Text and role of a state that needs no more words."""
+"""Text and role of the states that need no more words."""
 
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
-    """Jobs that hang, that stall, others that live, that hung until they ended, and the others."""
+    """Sort jobs: hung, stalled, other running jobs, jobs that hung until they ended, the rest."""
 
     def urgency(job: Job) -> int:
         diagnosis = diagnoses.get(job.key)
@@ -46,47 +46,47 @@ _CONFIDENCE = {"high": "good", "medium": "warn", "low": "dim"}
 
 
 def confidence(verdict: Verdict) -> Line:
-    """How sure a verdict is, in a word and in a number."""
+    """Return the confidence of a verdict, as a word and a number."""
     word = confidence_word(verdict.confidence)
     return line((f"{word} confidence {verdict.confidence:.0%}", _CONFIDENCE[word]))
 
 
 SUSPECTED = 0.5
-"""Confidence below which nobody is marked as a culprit: a wrong name is worse than none."""
+"""Confidence below which no rank is marked as a culprit: a wrong name is worse than none."""
 
 
 def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
-    """Causes by culprit: the best verdict wins. Keyed by node and pid, and by rank.
+    """Return causes by culprit, keyed by node and pid, and by rank; the best verdict wins.
 
-    Whom a verdict names that is little more than a guess is not among them.
+    Culprits of verdicts below `SUSPECTED` are left out.
     """
-    found: dict[tuple[str, int | None], str] = {}
+    causes: dict[tuple[str, int | None], str] = {}
     for verdict in diagnosis.verdicts if diagnosis else ():
         if verdict.confidence < SUSPECTED:
             continue
         for culprit in verdict.culprits:
-            found.setdefault((culprit.node, culprit.pid), verdict.cause)
+            causes.setdefault((culprit.node, culprit.pid), verdict.cause)
             if culprit.pid is None:
-                found.setdefault(("rank", culprit.rank), verdict.cause)
-    return found
+                causes.setdefault(("rank", culprit.rank), verdict.cause)
+    return causes
 
 
 def cause_of(blamed: Mapping[tuple[str, int | None], str], rank: Rank) -> str | None:
-    """What a rank is blamed for, by what `culprits` found."""
+    """Return the cause for which a rank is a culprit, from the result of `culprits`."""
     return blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
 
 
 def unread(diagnosis: Diagnosis, job: Job | None) -> int:
-    """Of how many ranks the first stack is still to come, so that nothing can be said yet."""
+    """Return the number of ranks without a first stack, while no verdict is possible yet."""
     if job is None or diagnosis.observed_for_s >= FIRST_STACKS_S or diagnosis.verdicts:
         return 0
     return sum(rank.sample is None and rank.process.gone_at is None for rank in job.ranks)
 
 
 def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0) -> Line:
-    """`● HUNG 3:12`: the one thing to see from across the room.
+    """Return `● HUNG 3:12`, the most important text of the screen.
 
-    `since` are the seconds that have passed since it was diagnosed.
+    `since` is the seconds that have passed since the diagnosis.
     """
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))

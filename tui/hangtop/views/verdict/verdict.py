@@ -1,4 +1,4 @@
-"""The verdict in full: evidence, other explanations, what to do, when, what could not be seen."""
+"""The verdict in full: evidence, other explanations, next steps, timeline, blind spots."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SHOWN_CULPRITS = 6
 
 
 def verdict_key(verdict: Verdict) -> str:
-    """What a verdict is recognised by from one update to the next."""
+    """Return the key that identifies a verdict from one update to the next."""
     return f"{verdict.cause}:{fold([c.rank for c in verdict.culprits if c.rank is not None])}"
 
 
 def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
-    """The verdict of this key, or the first one."""
+    """Return the verdict with this key, or the first one."""
     verdicts = diagnosis.verdicts if diagnosis is not None else ()
-    found = (one for one in verdicts if verdict_key(one) == key)
-    past = (one for name, one in past_verdicts(diagnosis) if name == key)
-    return next(found, next(past, verdicts[0] if verdicts else None))
+    matching = (verdict for verdict in verdicts if verdict_key(verdict) == key)
+    past = (verdict for name, verdict in past_verdicts(diagnosis) if name == key)
+    return next(matching, next(past, verdicts[0] if verdicts else None))
 
 
 def past_verdicts(diagnosis: Diagnosis | None) -> Iterator[tuple[str, Verdict]]:
-    """The verdicts on attempts that are over, newest attempt first, each with its key."""
+    """Yield the verdicts on ended attempts, newest attempt first, each with its key."""
     attempts = diagnosis.past_attempts if diagnosis is not None else ()
     for place, past in reversed(list(enumerate(attempts))):
         for verdict in past.verdicts:
@@ -56,7 +56,10 @@ def full_lines(
     *,
     live: bool = True,
 ) -> list[Line]:
-    """One verdict, the best without a key: summary, culprits, victims, and faults beside it."""
+    """Return one verdict in full: summary, culprits, victims, and separate faults.
+
+    Without a key the best verdict is used.
+    """
     if snapshot is not None and job is None:
         return nothing_found(snapshot, live=live)
     best = chosen(diagnosis, key)
@@ -82,7 +85,7 @@ def _separate_faults(verdicts: Sequence[Verdict], best: Verdict) -> list[Line]:
 
 def _culprit_lines(verdict: Verdict) -> list[Line]:
     label = "culprit" if verdict.confidence >= SUSPECTED else "suspect"
-    lines = [labelled(label, _culprit(who)) for who in verdict.culprits[:SHOWN_CULPRITS]]
+    lines = [labelled(label, _culprit(named)) for named in verdict.culprits[:SHOWN_CULPRITS]]
     hidden = verdict.culprits[SHOWN_CULPRITS:]
     if hidden:
         ranks = [culprit.rank for culprit in hidden if culprit.rank is not None]
@@ -91,7 +94,7 @@ def _culprit_lines(verdict: Verdict) -> list[Line]:
 
 
 def _culprit(culprit: Culprit) -> Line:
-    """Return `rank 2  on gpu03  pid 3430`."""
+    """Return `rank 2 on gpu03 pid 3430`."""
     rank = culprit.role or "rank ?"
     if culprit.rank is not None:
         rank = rank_name(culprit.rank, culprit.about)
@@ -118,21 +121,21 @@ def evidence_items(
     key: str | None = None,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Item]:
-    """Evidence of a verdict, in its order; `keys` as `Keymap.names` has them."""
+    """Return the evidence of a verdict, in its order; `keys` as `Keymap.names` has them."""
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
         return []
     items = []
     ranks = diagnosis.job is None or diagnosis.job.ranks_seen
     nodes = frozenset(diagnosis.job.nodes if diagnosis.job is not None else ())
-    for place, seen in enumerate(best.evidence):
-        rank = "" if seen.rank is None else rank_name(seen.rank)
-        says = line((f"{seen.source:<12}", "info"), f"{rank:<10}", seen.text)
-        goal = goal_of(seen, best, nodes)
-        leads = line("  ", unbroken(goal.told(keys), "dim")) if ranks else EMPTY
+    for place, evidence in enumerate(best.evidence):
+        rank = "" if evidence.rank is None else rank_name(evidence.rank)
+        says = line((f"{evidence.source:<12}", "info"), f"{rank:<10}", evidence.text)
+        goal = goal_of(evidence, best, nodes)
+        leads = line("  ", unbroken(goal.label(keys), "dim")) if ranks else EMPTY
         items.append(
             Item(
-                key=f"{place}:{seen.source}",
+                key=f"{place}:{evidence.source}",
                 lines=(line(("✔ ", "good"), says, leads),),
                 indent=24,
                 copy=says,
@@ -143,7 +146,7 @@ def evidence_items(
 
 
 def need_items(diagnosis: Diagnosis) -> list[Item]:
-    """What rules have asked for, and how that stands."""
+    """Return what rules have asked for, and the state of each request."""
     items = []
     for place, need in enumerate(diagnosis.needs):
         mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
@@ -162,11 +165,11 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
 
 
 _NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
-"""How their states look."""
+"""The role of each state of a need."""
 
 
 def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
-    """Every verdict but the one that is shown, and what is ruled out, by what was looked at."""
+    """Return every verdict but the shown one, and what is ruled out, with the evidence used."""
     shown = chosen(diagnosis, key)
     if diagnosis is None:
         return []
@@ -185,7 +188,9 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
             lines.append(line(("  ↳ ", "dim"), (verdict.weaker, "warn")))
         name = verdict_key(verdict)
         items.append(Item(name, tuple(lines), 4, target=name))
-    attempts = {id(one): past for past in diagnosis.past_attempts for one in past.verdicts}
+    attempts = {
+        id(explanation): past for past in diagnosis.past_attempts for explanation in past.verdicts
+    }
     for name, verdict in past_verdicts(diagnosis):
         if verdict is not shown:
             head = line((verdict.cause, "bold"), "  ", confidence(verdict), ("  over", "dim"))
@@ -198,27 +203,27 @@ def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
 
 
 def timeline_items(diagnosis: Diagnosis | None, now: float) -> list[Item]:
-    """What happened when, in local time, and how long after the first."""
+    """Return the events in local time, each with the time since the first."""
     moments = diagnosis.timeline if diagnosis is not None else ()
     items = []
-    for place, one in enumerate(moments):
-        after = f"+{duration(one.at - moments[0].at)}"
-        text = one.text
-        if one.at > now:
-            text += f" (in {duration(one.at - now)})"
+    for place, event in enumerate(moments):
+        after = f"+{duration(event.at - moments[0].at)}"
+        text = event.text
+        if event.at > now:
+            text += f" (in {duration(event.at - now)})"
         head = line(
-            (clock(one.at), "info"), (f" {after:>8}  ", "dim"), (text, _ROLES.get(one.kind, ""))
+            (clock(event.at), "info"), (f" {after:>8}  ", "dim"), (text, _ROLES.get(event.kind, ""))
         )
-        items.append(Item(f"{place}:{one.kind}", (head,), 19))
+        items.append(Item(f"{place}:{event.kind}", (head,), 19))
     return items
 
 
 _ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "log": "bad"}
-"""How kinds of moments look; the others are plain."""
+"""The role of each kind of event; all others are plain."""
 
 
 def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
-    """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
+    """Return the next steps of a verdict, with the command that `y` copies and the key for it."""
     best = chosen(diagnosis, key)
     items = []
     for place, (text, command) in enumerate(_steps_of(best), 1):
@@ -229,16 +234,18 @@ def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
             lines = [line(lines[0], "   ", copies)]
         elif command:
             lines.append(line("   ", copies, "  ", shown))
-        here = key_for(command)
-        goal = _rank_of(best, command) if best is not None and here else None
-        if goal is not None and here is not None:
-            lines[-1] = line(lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (here, "key"))
+        local_key = key_for(command)
+        goal = _rank_of(best, command) if best is not None and local_key else None
+        if goal is not None and local_key is not None:
+            lines[-1] = line(
+                lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (local_key, "key")
+            )
         items.append(Item(str(place), tuple(lines), 3, shown if command else line(text), goal))
     return items
 
 
 def _steps_of(verdict: Verdict | None) -> Iterable[tuple[str, str]]:
-    """Each next step with the command at its end, if it has one."""
+    """Yield each next step with the command at its end, if it has one."""
     if verdict is None:
         return ()
     return zip_longest(
@@ -247,26 +254,32 @@ def _steps_of(verdict: Verdict | None) -> Iterable[tuple[str, str]]:
 
 
 def key_for(command: str) -> str | None:
-    """The key of the Rank screen that does the same as a command, which asks before it does."""
+    """Return the key of the Rank screen with the effect of a command, after a confirmation."""
     if " --native" in command:
         return "c"
     return "s" if re.search(r"\bstrace -f -p \d", command) else None
 
 
 def _rank_of(verdict: Verdict, command: str) -> Goal | None:
-    """The page of the rank whose process a command is about; None for a child of one."""
-    found = re.search(r"(?:--pid|-p) (\d+)", command)
-    pid = int(found[1]) if found else None
-    ranks = (one.rank for one in verdict.culprits if one.pid == pid and one.rank is not None)
+    """Return the page of the rank whose process a command is about; None for a child process."""
+    match = re.search(r"(?:--pid|-p) (\d+)", command)
+    pid = int(match[1]) if match else None
+    ranks = (
+        culprit.rank
+        for culprit in verdict.culprits
+        if culprit.pid == pid and culprit.rank is not None
+    )
     return next((Goal("rank", rank, "stack") for rank in ranks), None)
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
-    """What could not be seen, why, and how to change that."""
+    """Return the blind spots, with the reason and the fix of each."""
     items = []
     for place, spot in enumerate(diagnosis.blind_spots if diagnosis else ()):
-        who = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
-        head = line(("? ", "warn"), (spot.what, "bold"), f"  {who}" if who else "", f": {spot.why}")
+        subject = name_ranks(spot.ranks) if spot.ranks else ", ".join(spot.nodes)
+        head = line(
+            ("? ", "warn"), (spot.what, "bold"), f"  {subject}" if subject else "", f": {spot.why}"
+        )
         lines = [head]
         fix = line((spot.fix, "code"))
         if spot.fix:

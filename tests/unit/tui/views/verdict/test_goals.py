@@ -95,8 +95,8 @@ def test_what_was_asked_for_is_there(kind: NeedKind, goal: Goal) -> None:
 
 def test_a_goal_says_which_key_follows() -> None:
     keys = Keymap().names()
-    assert Goal("rank", 2, ENVIRONMENT).told(keys) == "→ 3 Rank e"
-    assert Goal("nodes").told(keys) == "→ 9 Nodes"
+    assert Goal("rank", 2, ENVIRONMENT).label(keys) == "→ 3 Rank e"
+    assert Goal("nodes").label(keys) == "→ 9 Nodes"
     own = Keymap({"rank": ("f7",), "environment": ("E",), "gpus": ()}).names()
-    assert Goal("rank", 2, ENVIRONMENT).told(own) == "→ F7 Rank E"
-    assert Goal("gpus").told(own) == "→ GPUs"
+    assert Goal("rank", 2, ENVIRONMENT).label(own) == "→ F7 Rank E"
+    assert Goal("gpus").label(own) == "→ GPUs"
