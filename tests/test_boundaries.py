@@ -18,6 +18,7 @@ MAX_FUNCTION = 60
 MAX_COMPLEXITY = 15
 SIMPLE = (
     "core/hangtop_hook",
+    "core/hangtop_probe",
     "tui/hangtop",
 )
 """Folders, or modules, in which no function may be more complex than that."""

@@ -1,4 +1,4 @@
-"""What a process may wait for and has not open: a lock file it tries, the port of its store."""
+"""Find what a process may wait for without having it open: lock files, the port of its store."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MAX_FILES = 8
 MAX_DESCRIPTORS = 4096
 """Descriptors of one of them."""
 MAX_HOLDERS = 64
-"""Processes with locks whose descriptors are looked through."""
+"""Most processes with locks whose descriptors are searched."""
 LOCK_FILES = (".lock", "/lock")
-"""How files end that are there to be locked: filelock, huggingface, torch's extensions, Triton."""
+"""Endings of lock files: filelock, huggingface, torch's extensions, Triton."""
 
 HOLDS = "holds the lock"
 INTERPRETERS = ("python", "pt_main", "bash", "sh", "perl", "ruby", "java", "node")
-"""Of a program whose name begins so its command line tells what it is: torch renames Python."""
+"""Prefixes of process names for which the command line is shown: torch renames Python."""
 T = TypeVar("T")
 _GUARD = Guard(4)
 
 
 def _of_memory(read: Callable[[], Optional[T]]) -> Optional[T]:
-    """Return what takes the memory lock of a process to read, or None where that is held."""
+    """Return a reading that takes the memory lock of a process, or None where that is held."""
     try:
         return _GUARD.call(read)
     except Hanging:
@@ -52,8 +52,8 @@ def holder(pid: int, how: str) -> Optional[Message]:
 def lock_files(pid: int, around: Node) -> List[Message]:
     """Return lock files that other processes of the same user have locked.
 
-    Who tries a lock again and again (filelock, by flock with LOCK_NB) never stands in /proc/locks,
-    and has the file open for an instant each time.
+    A process that tries a lock again and again (filelock, by flock with LOCK_NB) is never in
+    /proc/locks, and has the file open for an instant each time.
     """
     held = {
         lock.pid for lock in around.locks() if not lock.waiting and lock.pid not in (0, -1, pid)
@@ -79,7 +79,7 @@ def lock_files(pid: int, around: Node) -> List[Message]:
 
 
 def store_port(pid: int, around: Node) -> Optional[Message]:
-    """Return who listens on the port of the store, MASTER_PORT, in the same network."""
+    """Return the process that listens on the store's port, MASTER_PORT, in the same network."""
     environ = _of_memory(lambda: procfs.environ(pid)) or {}
     port = environ.get("MASTER_PORT", "")
     if not port.isdigit():

@@ -1,8 +1,8 @@
-"""Open files, sockets, pipes and locks of a process, and who is at their other end.
+"""Read open files, sockets, pipes and locks of a process, and the processes at their other end.
 
-No file is ever looked up by path: a path on a file system whose server is gone hangs whoever
-asks. What a descriptor is comes from /proc/PID/fd and fdinfo; fstat is used only on local file
-systems, told by the mount id in fdinfo.
+No file is ever looked up by path: a path on a file system with a dead server hangs the reader.
+Descriptors are read from /proc/PID/fd and fdinfo; fstat is used only on local file systems, by the
+mount id in fdinfo.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
 
 
 class Info(NamedTuple):
-    """What /proc/PID/fdinfo/FD tells."""
+    """The fields of /proc/PID/fdinfo/FD."""
 
     mode: str
     position: Optional[int]
@@ -61,7 +61,7 @@ def parse_info(data: bytes) -> Info:
 
 
 def info_of(pid: int, fd: int) -> Info:
-    """Return what is told of a descriptor; of one that is closed, or not ours to see, nothing."""
+    """Return the fields of a descriptor, empty if it is closed or not readable."""
     return parse_info(procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b"")
 
 
@@ -115,7 +115,7 @@ class Reader:
             called[inode]["answered"] = True
 
     def opening(self) -> Optional[Message]:
-        """Return the file that its main thread is blocked in opening, or looking at."""
+        """Return the file that the main thread is blocked in opening or examining."""
         row = opening.read(self.pid, self.mounts.values())
         source = row.pop("source", None) if row is not None else None
         if row is not None and source is not None and filesystems.is_network(row["fstype"]):
@@ -207,7 +207,7 @@ class Reader:
         return {"fd": -1, "kind": "file", "target": target, "locked": "waiting", "holders": held_by}
 
     def _add_other_ends(self, row: Message, target: str, info: Info) -> None:
-        """Who has the opposite end: writers of what is read, readers of what is written."""
+        """Return the processes at the other end: writers of an input, readers of an output."""
         seen, found = set(), []
         for owner in self.around.owners(target, Owner(self.pid, row["fd"])):
             mode = info_of(owner.pid, owner.fd).mode
@@ -236,7 +236,7 @@ class Reader:
         row["socket"] = described
 
     def _peer(self, owners: Iterable[Owner]) -> Message:
-        """Forked children inherit sockets: the eldest process that has it is the peer."""
+        """Return the oldest process with a socket as the peer, since forked children inherit it."""
         stats = [procfs.read_stat(pid) for pid in {owner.pid for owner in owners}]
         live = sorted((s for s in stats if s is not None), key=lambda s: (s.start, s.pid))
         return {"peer_pid": live[0].pid, "peer_name": live[0].comm} if live else {}

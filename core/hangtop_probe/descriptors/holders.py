@@ -1,7 +1,7 @@
-"""The `holders` request: who else on the node has a file, pipe or socket of a process open.
+"""The `holders` request: other processes of the node with the same file, pipe or socket open.
 
-It compares what /proc/PID/fd of all readable processes leads to, as lsof does; nothing is opened,
-and no path is looked up, so that a file server that is gone holds nobody up.
+It compares the targets of /proc/PID/fd of all readable processes, as lsof does; nothing is opened
+and no path is looked up, so a dead file server cannot block it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _why_not(pid: int, fd: int, rights: permission.Rights) -> Refused:
 
 
 def _inode(pid: int, fd: int) -> Optional[int]:
-    """Inode by fdinfo, since Linux 5.14; a path may be another file to another process."""
+    """Return the inode by fdinfo (Linux 5.14); a path may be another file in another process."""
     return descriptors.info_of(pid, fd).inode
 
 
@@ -66,7 +66,7 @@ def _other_end(around: nodewide.Node, pid: int, target: str) -> List[Message]:
 def _rows(
     around: nodewide.Node, target: str, how: str, besides: Optional[Owner] = None
 ) -> List[Message]:
-    """Descriptors that lead to a target, in the order of processes."""
+    """Return descriptors that lead to a target, in the order of processes."""
     found: List[Message] = []
     comms: Dict[int, Optional[procfs.Stat]] = {}
     for pid, fd in around.owners(target, besides):
@@ -83,7 +83,7 @@ def _rows(
 
 
 def _hidden() -> int:
-    """How many processes have descriptors that may not be read."""
+    """Return the number of processes whose descriptors are not readable."""
     return sum(
         not os.access("/proc/%d/fd" % pid, os.R_OK | os.X_OK) for pid in procfs.numbers(procfs.PROC)
     )

@@ -1,20 +1,21 @@
-"""File locks: who holds one and who waits for it, from /proc/locks (fs/locks.c of Linux)."""
+"""Read file locks with holders and waiters from /proc/locks (fs/locks.c of Linux)."""
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Tuple
 
 from ..proc import procfs
 
-FileKey = Tuple[str, int]
-"""`major:minor` in decimal as mountinfo has it, and the inode number."""
+if TYPE_CHECKING:
+    FileKey = Tuple[str, int]
+    """`major:minor` in decimal as mountinfo has it, and the inode number."""
 
 
 class Lock(NamedTuple):
     """One line of /proc/locks."""
 
     number: int
-    """Lines with the same number are one lock and those who wait for it."""
+    """Lines with the same number are one lock and its waiters."""
     waiting: bool
     kind: str
     """FLOCK, POSIX, OFDLCK, LEASE."""

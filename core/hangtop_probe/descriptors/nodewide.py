@@ -1,4 +1,4 @@
-"""What reading descriptors needs of the whole node: its locks, sockets and owners of files."""
+"""Node-wide data for reading descriptors: locks, sockets and owners of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """What is needed of the whole node, read once and only when it is asked for."""
+    """Node-wide data, each part read once and only on demand."""
 
     def __init__(self, walks: owners.Walks = owners.SHARED) -> None:
         self._walks = walks

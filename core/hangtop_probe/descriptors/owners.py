@@ -1,4 +1,4 @@
-"""Who on the node has what open: one walk over /proc/PID/fd of all processes, shared for a moment.
+"""Find the processes with a file open: one walk over /proc/PID/fd of all processes, briefly shared.
 
 A walk costs 4 µs for each descriptor of the node, most of it in the kernel: 0.1 s where there are
 25,000. Requests come together, for several ranks of a node, for what rules ask and what a person
@@ -17,7 +17,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 from ..proc import procfs
 
 MAX_DESCRIPTORS = 1 << 16
-"""Descriptors of one process that are looked at: it may have a million."""
+"""Most descriptors read of one process: it may have a million."""
 KEPT_S = 3.0
 """Seconds for which a walk is shared."""
 
@@ -33,7 +33,7 @@ Found = Dict[str, List[Owner]]
 
 
 def walk() -> Found:
-    """Return all descriptors of all readable processes, by what they lead to."""
+    """Return all descriptors of all readable processes, by target."""
     found: Found = {}
     for pid in procfs.numbers(procfs.PROC):
         base = os.fsencode("%s/%d/fd/" % (procfs.PROC, pid))
@@ -65,7 +65,7 @@ class Walks:
         self._began = 0.0
 
     def owners(self, target: str, known: Optional[Owner] = None, since: float = 0.0) -> List[Owner]:
-        """Return who has ``target`` open.
+        """Return the owners of descriptors that lead to ``target``.
 
         ``known`` is one that has it open now: a walk from before ``since`` (time.monotonic) that
         has not seen it is not new enough.
@@ -92,7 +92,7 @@ class Walks:
         return self._found
 
     def _forget(self, began: float) -> None:
-        """Give back the memory, unless there is a newer one."""
+        """Free the walk, unless there is a newer one."""
         with self._lock:
             if self._began == began:
                 self._found = None

@@ -1,8 +1,8 @@
-"""How far a rank has come in the file that its main thread reads or writes.
+"""Read the position of a rank in the file that its main thread reads or writes.
 
 The position is the kernel's (/proc/PID/fdinfo/FD), so that no file system is touched; only the size
-is asked of it, once for each file, through a guard. pread and pwrite do not move it, and pages that
-are mapped do not either: of files that are read like that nothing is told.
+is asked of it, once for each file, through a guard. pread and pwrite do not move it, nor does
+mapped memory: files read in that way have no known position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASKED_S = 0.2
 
 
 class Position:
-    """Follows one process: the last file that its main thread was seen to read or write."""
+    """The last file that the main thread of a process was seen to read or write."""
 
     def __init__(self, pid: int, guard: Guard) -> None:
         self._pid = str(pid)
@@ -34,14 +34,14 @@ class Position:
         self._guard = guard
         self._file: Optional[Dict[str, Any]] = None
         self._none: Tuple[int, str] = (-1, "")
-        """A descriptor that leads to no file, as it was found to."""
+        """Stands for a descriptor that leads to no file."""
 
     def look(self, main: Optional[ThreadRow], limit: int = 3) -> Optional[Dict[str, Any]]:
         """Return the file in the form of hangtop_core.model.descriptors.FilePosition, or None.
 
         Args:
             main: the main thread.
-            limit: descriptors below this are standard input and outputs: those are left out.
+            limit: descriptors below it, standard input and outputs, are left out.
         """
         if main is not None and main.fd is not None and main.fd >= limit:
             if main.syscall in _READS + _WRITES:
@@ -80,7 +80,7 @@ class Position:
         return procfs.read("%sfdinfo/%d" % (self._base, fd), 4096) or b""
 
     def _size(self, fd: int) -> Optional[int]:
-        """Return its size, -1 where its file system does not answer, None where it is no file."""
+        """Return the size in bytes, -1 where the file system does not answer, None for no file."""
         try:
             status = self._guard.call(lambda: os.stat("%sfd/%d" % (self._base, fd)), _ASKED_S)
         except Hanging:

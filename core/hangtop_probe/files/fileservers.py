@@ -1,10 +1,10 @@
-"""How the connections to the servers of network file systems stand; the servers are not asked.
+"""Read the state of connections to servers of network file systems, without asking the servers.
 
-A rank that waits for a file server that is gone is in state D, often without a descriptor that
-would tell which: it closes a file, or touches one that is mapped. The kernel's own connections
-stand in /proc/net/tcp like others. What was seen on Linux 6.1 when an NFS server was cut off: what
-was sent is sent again, eight times and more; then the connection is given up and made anew, and
-between two attempts, seconds to minutes apart, there is none.
+A rank that waits for a dead file server is in state D, often without a descriptor that names the
+server: it closes a file, or touches a mapped one. The kernel's own connections are in /proc/net/tcp
+as all others. When an NFS server was cut off on Linux 6.1, data was retransmitted eight times and
+more; then the connection was dropped and made anew, with none between attempts, which were seconds
+to minutes apart.
 
 Formats: `addr=` and `port=` of fs/nfs/super.c (nfs_show_mount_options) and fs/smb/client/cifsfs.c.
 """
@@ -25,7 +25,7 @@ MOST = 32  # mounts that are told of
 
 
 def read(mounts: Iterable[procfs.Mount]) -> List[Message]:
-    """Return the servers of ``mounts`` that are spoken to by TCP, as descriptors.FileServer."""
+    """Return the servers of ``mounts`` that use TCP, as descriptors.FileServer."""
     wanted = [(mount, remote) for mount in mounts for remote in [_remote(mount)] if remote]
     if not wanted:
         return []
@@ -44,8 +44,8 @@ def stand(
     Args:
         wanted: mounts, each with the address and port of its server.
         sockets: of the network namespace of the probe.
-        whole: whether that is the node's own, where a mount's connection must be: elsewhere that
-            there is none says nothing.
+        whole: whether that is the node's own namespace, which must have a mount's connection;
+            elsewhere a missing connection means nothing.
     """
     by_remote: Dict[str, Socket] = {}
     for one in sockets:
@@ -71,12 +71,12 @@ def stand(
 
 
 def _rank(one: Socket) -> Tuple[bool, int]:
-    """Of several connections to one server (nconnect=) the worst that is established counts."""
+    """Return the worst established connection, where a server has several (nconnect=)."""
     return one.state == "ESTABLISHED", one.retransmits
 
 
 def _remote(mount: procfs.Mount) -> str:
-    """Return `address:port` of a mount's server; empty where it is not spoken to by TCP."""
+    """Return `address:port` of a mount's server; empty where it does not use TCP."""
     port = _PORTS.get(mount.fstype)
     pairs = [word.partition("=") for word in mount.options.split(",")]
     options = {name: value for name, _, value in pairs}

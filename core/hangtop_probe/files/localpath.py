@@ -1,15 +1,19 @@
-"""By which path a file of a process is opened here: none that may hang, none that it may not read.
+"""Find the path to open a file of a process here, if that cannot hang and the process may read it.
 
-What lies on a network file system is told by the longest mount point that its path begins with.
+A file is on a network file system if the longest mount point above its path is one.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Set, Tuple
 
 from ..proc import procfs
 from . import filesystems
+
+if TYPE_CHECKING:
+    _Rights = Optional[Tuple[int, Set[int]]]
+    """A user and their groups; None: our own, which the kernel checks."""
 
 
 def of(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
@@ -21,14 +25,10 @@ def of(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     return root + path if _plain(root, path, mounts, _rights(pid)) else None
 
 
-_Rights = Optional[Tuple[int, Set[int]]]
-"""A user and their groups; None: whoever we are, as the kernel has it."""
-
-
 def _rights(pid: int) -> _Rights:
-    """By whose rights files are read for a process: root is not to tell what that may not read.
+    """Return the rights with which files are read for a process: root must not reveal other files.
 
-    A program calls its files whatever it wants: `compile(code, "/root/keys", "exec")`.
+    A program may give its code any file name: `compile(code, "/root/keys", "exec")`.
     """
     if os.geteuid() != 0:
         return None
@@ -40,7 +40,7 @@ def _rights(pid: int) -> _Rights:
 
 
 def _may(path: str, rights: _Rights, bit: int) -> bool:
-    """Whether somebody may read (4) a file, or go through (1) a directory."""
+    """Whether a user may read (4) a file, or traverse (1) a directory."""
     if rights is None:
         return True
     try:

@@ -1,7 +1,7 @@
-"""Files behind a pipe: `torchrun train.py 2>&1 | tee train.log` prints into train.log.
+"""Find the files behind a pipe: `torchrun train.py 2>&1 | tee train.log` prints into train.log.
 
-Whoever reads the pipe is looked for among the processes of the same session, as a shell starts
-those of one line: its own outputs tell where lines go on, and of tee all files that it writes.
+Readers of the pipe are searched among the processes of the same session, as a shell starts those of
+one line. Their outputs show where lines continue; for tee, all files that it writes count.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from ..proc import procfs
 
 ANCESTORS = 8
-"""Processes above one whose sessions count: torchrun starts its ranks in sessions of their own."""
+"""Most ancestors whose sessions count: torchrun starts its ranks in sessions of their own."""
 PIPES = 4
-"""Pipes in a row, as in `train | ts | tee train.log`."""
+"""Most pipes in a row, as in `train | ts | tee train.log`."""
 DESCRIPTORS = 64
-"""Descriptors of one process that are looked at."""
+"""Most descriptors read of one process."""
 AGAIN_S = 60.0
-"""Seconds for which what was found counts."""
+"""Seconds for which a result is kept."""
 KEPT = 512
-"""Pipes of which it is remembered."""
+"""Most pipes whose result is kept."""
 
 
 class Behind(NamedTuple):
-    """A file into which somebody writes what comes through a pipe."""
+    """A file that the reader of a pipe writes to."""
 
     path: str
     link: str
-    """Of /proc, by which it is opened."""
+    """The link in /proc by which it is opened."""
 
 
 _found: Dict[str, Tuple[float, Tuple[Behind, ...]]] = {}
@@ -48,7 +48,7 @@ def behind(pid: int, pipe: str) -> Tuple[Behind, ...]:
 
 
 def _line_of(pid: int) -> List[int]:
-    """A process and those above it."""
+    """Return a process and its ancestors, `ANCESTORS` in all."""
     found: List[int] = []
     for _ in range(ANCESTORS):
         stat = procfs.read_stat(pid)
@@ -68,25 +68,27 @@ def _session(pid: int) -> Optional[int]:
 
 def _search(above: List[int], pipe: str) -> Iterator[Behind]:
     sessions = {_session(pid) for pid in above} - {None}
-    # A program that reads what it has started itself prints something else.
+    # A program that reads from its own child prints something else.
     near = set(procfs.numbers(procfs.PROC)) - set(above)
-    near = {one for one in near if _session(one) in sessions}
-    tables = {pid: _links(pid) for pid in sorted(near)}
+    tables = {pid: _links(pid) for pid in sorted(near) if _session(pid) in sessions}
     pipes: List[str] = [pipe]
     for target in pipes:
         for pid, links in tables.items():
-            if not any(link == target and _mode(pid, fd) == os.O_RDONLY for fd, link in links):
-                continue
-            stat = procfs.read_stat(pid)
-            tee = stat is not None and stat.comm == "tee"
-            for fd, link in links:
-                if fd == 0 or (fd > 2 and not tee) or _mode(pid, fd) == os.O_RDONLY:
-                    continue
-                if link.startswith("pipe:") and link not in pipes and len(pipes) < PIPES:
-                    pipes.append(link)
-                opened = "/proc/%d/fd/%d" % (pid, fd)
-                if link.startswith("/") and _is_file(opened):
-                    yield Behind(link, opened)
+            if any(link == target and _mode(pid, fd) == os.O_RDONLY for fd, link in links):
+                for link, opened in _outputs(pid, links):
+                    if link.startswith("pipe:") and link not in pipes and len(pipes) < PIPES:
+                        pipes.append(link)
+                    if link.startswith("/") and _is_file(opened):
+                        yield Behind(link, opened)
+
+
+def _outputs(pid: int, links: List[Tuple[int, str]]) -> Iterator[Behind]:
+    """Yield the outputs of a process; for tee, all files that it has open for writing."""
+    stat = procfs.read_stat(pid)
+    tee = stat is not None and stat.comm == "tee"
+    for fd, link in links:
+        if fd > 0 and (fd <= 2 or tee) and _mode(pid, fd) != os.O_RDONLY:
+            yield Behind(link, "/proc/%d/fd/%d" % (pid, fd))
 
 
 def _links(pid: int) -> List[Tuple[int, str]]:
@@ -100,7 +102,7 @@ def _links(pid: int) -> List[Tuple[int, str]]:
 
 
 def _mode(pid: int, fd: int) -> Optional[int]:
-    """How a descriptor was opened, of O_RDONLY, O_WRONLY, O_RDWR: octal in /proc/PID/fdinfo."""
+    """Return the access mode of a descriptor: O_RDONLY, O_WRONLY or O_RDWR (/proc/PID/fdinfo)."""
     data = procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b""
     value = procfs.parse_pairs(data).get("flags", "")
     try:
@@ -110,7 +112,7 @@ def _mode(pid: int, fd: int) -> Optional[int]:
 
 
 def _is_file(link: str) -> bool:
-    """Whether it is a regular file that has a name."""
+    """Whether a link leads to a regular file that has a name."""
     try:
         info = os.stat(link)
         return stat_module.S_ISREG(info.st_mode) and info.st_nlink > 0

@@ -1,7 +1,7 @@
-"""Quotas of users and groups on local file systems that are used up, as quotactl(2) tells.
+"""Find exhausted quotas of users and groups on local file systems with quotactl(2).
 
-Formats: struct if_dqblk of linux/quota.h; XFS answers Q_GETQUOTA, too. Network file systems keep
-theirs on the server, which is not asked.
+Formats: struct if_dqblk of linux/quota.h; XFS answers Q_GETQUOTA, too. Quotas of network
+file systems are on the server, which is not asked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 def places(mounts: Iterable[procfs.Mount]) -> List[Place]:
-    """Return where quotas are enforced, each mount point once: a file system may have several."""
+    """Return the places with enforced quotas, one mount point per file system."""
     found: Dict[Tuple[str, int], Place] = {}
     for mount in mounts:
         asked = not is_network(mount.fstype) and mount.source.startswith("/")
@@ -66,7 +66,7 @@ def used_up(some: Iterable[Place], pids: Iterable[int]) -> List[Dict[str, Any]]:
 
 
 def lacking(data: bytes, now: float) -> Optional[Tuple[str, int, bool]]:
-    """Return what a quota has none left of, its limit, and whether that is the soft one."""
+    """Return the exhausted resource of a quota, its limit, and whether that is the soft one."""
     hard, soft, used, most, many, count, until, till = _ANSWER.unpack(data)[:8]
     blocks = ("space", hard << 10, soft << 10, used, NOTHING, until)
     for what, limit, warned, has, needs, over in (blocks, ("inodes", most, many, count, 1, till)):
@@ -78,7 +78,7 @@ def lacking(data: bytes, now: float) -> Optional[Tuple[str, int, bool]]:
 
 
 def _ask(place: Place, ident: int) -> Optional[bytes]:
-    """Return what the kernel knows of a quota; None where it has none, or tells us nothing."""
+    """Return what the kernel knows of a quota; None where there is none or it is not readable."""
     try:
         import ctypes  # takes memory that few nodes need
 

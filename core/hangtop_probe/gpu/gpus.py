@@ -24,6 +24,8 @@ from . import nics, pynvml_path
 if TYPE_CHECKING:
     from ..wire.tools import Tools
 
+    Fields = Dict[str, Any]
+
 READER = "hangtop_probe/gpu/nvmlread.py"
 INTERVAL = 2.0
 """Seconds between two readings."""
@@ -37,8 +39,6 @@ MAX_LINE = 1 << 20
 """Bytes that are kept without an end of line: its own lines are shorter, libraries print others."""
 MAX_XIDS = 32
 MAX_GPUS = 64
-
-Fields = Dict[str, Any]
 
 
 def driver_loaded() -> bool:

@@ -11,10 +11,10 @@ from . import nics
 if TYPE_CHECKING:
     from .gpus import Gpus
 
+    Fields = Dict[str, Any]
+
 PORTS_EVERY = 5.0
 """Seconds between two readings of network ports: some drivers ask their firmware for counters."""
-
-Fields = Dict[str, Any]
 
 
 class Hardware:

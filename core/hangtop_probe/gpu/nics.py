@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ..proc import procfs
 from . import ethtool
+
+if TYPE_CHECKING:
+    Fields = Dict[str, Any]
 
 SYS = "/sys"
 MAX_PORTS = 64
@@ -38,8 +41,6 @@ _ETHERNET_ERRORS = procfs.words(
     tx_carrier_errors
     """
 )
-
-Fields = Dict[str, Any]
 
 
 def read(root: str = SYS) -> Dict[str, Fields]:

@@ -1,9 +1,8 @@
-"""Reads GPUs through NVML and writes a line of JSON for each: run as a process of its own.
+"""Read GPUs through NVML and write a line of JSON for each: runs as a process of its own.
 
-A call of a driver that has lost a GPU may never return. So this is a child of the probe, which
-watches that lines keep coming (`gpus.py`); before a GPU is asked it says which, so that it is
-known which one hangs. It stands alone: the probe gives a child its file, or its text where the
-probe is only in memory, and imports nothing of it.
+A driver call on a lost GPU may never return. So this is a child of the probe, which checks that
+lines keep coming (`gpus.py`); each GPU is named before it is read, so that a hanging one is known.
+The child gets this file, or its text where the probe is only in memory.
 
 Every value is optional: what this GPU, driver or pynvml does not have is named in `missing`.
 Names and numbers are those of nvml.h (CUDA 13) and of pynvml, which follows it.
@@ -19,7 +18,10 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
+
+if TYPE_CHECKING:
+    Fields = Dict[str, Any]
 
 LIBRARY = "libnvidia-ml.so.1"
 SLOW = 5
@@ -44,8 +46,6 @@ _LINK_FIELDS = (
 )
 """Field values that count errors of a link from NVLink 5 on."""
 
-Fields = Dict[str, Any]
-
 
 def say(**message: Any) -> None:
     """Write one line; a probe that is gone ends us (SIGPIPE, and its parent-death signal)."""
@@ -54,7 +54,7 @@ def say(**message: Any) -> None:
 
 
 class Device:
-    """One GPU, or one MIG device of it, and what it cannot tell."""
+    """One GPU, or one MIG device of it, and the values it does not support."""
 
     def __init__(self, nvml: Any, index: int, handle: Any) -> None:
         self.nvml, self.index, self.handle = nvml, index, handle

@@ -1,12 +1,11 @@
-"""Which threads of a process get on in a connection that they wait on, however slowly.
+"""Find threads that make progress, however slowly, on a connection that they wait on.
 
 A thread that sends or receives ten kilobytes a second sleeps in the kernel and takes next to no
-CPU: only TCP tells that it gets on. The kernel says how much the other end has acknowledged and how
-much has come (TCP_INFO by sock_diag(7), of the probe's own network; it needs no permission). Only
-what a thread waits for counts: one in recv receives, or what it has asked still goes out, one in
-send sends. So a heartbeat, a port that is scraped or a watchdog, which are in their connection for
-a moment, or wait there for the next question, are no progress; nor is what goes through connections
-to the store.
+CPU: only TCP shows its progress. The kernel reports the bytes acknowledged and received (TCP_INFO
+by sock_diag(7), in the probe's own network namespace; it needs no permission). Only the direction
+that a thread waits for counts: a thread in recv receives, or its request is still being sent; a
+thread in send sends. So a heartbeat, a scraped port or a watchdog, which use their connection for a
+moment or wait for the next request, are no progress; neither is traffic to the store.
 """
 
 from __future__ import annotations
@@ -24,21 +23,24 @@ from .sockets import inode_of
 if TYPE_CHECKING:
     from ..proc.activity import ThreadRow
 
+    Flow = Tuple[int, int, int]
+    """Direction (`_IN` or `_OUT`), bytes, and milliseconds since the last of them."""
+
 LOOK_S = 3.0
 RATE, LOOP_RATE = 400.0, 2048.0
-"""Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,
-and of an event loop, which may have one beside other things."""
+"""Bytes a second above any heartbeat: for a thread that waits for them alone, and for an event
+loop, which may have a heartbeat beside other connections."""
 OPENED = 1500
-"""Bytes that a new connection is worth beside what came through it."""
+"""Bytes that a new connection counts for, beside its traffic."""
 LEAST_S, MOST_S = 10.0, 30.0
-"""Seconds of that rate that have to come at least; and within which."""
+"""Seconds at that rate whose bytes must arrive at least, and the seconds within which."""
 LEAST = int(LOOP_RATE * LEAST_S)
 MAX_SOCKETS = 32
-"""Of one process, that are looked at."""
+"""Most sockets read of one process."""
 MEMORY_S = 0.2
-"""Seconds in which the memory of a process is to be read: its lock may be held, see `guard`."""
+"""Seconds for reading the memory of a process: its lock may be held, see `guard`."""
 MAX_TOLD = 2048
-"""Threads, and -tids, of one process: beyond it those that have ended are forgotten."""
+"""Most threads, and -tids, of one process; beyond it those of ended threads are forgotten."""
 _IN, _OUT = 1, 4
 """POLLIN and POLLOUT, of poll and epoll alike."""
 _WAYS = {
@@ -47,20 +49,20 @@ _WAYS = {
 }
 _POLLS = ("poll", "ppoll", "select", "pselect6")
 _OF_JOB = ("pt_", "NCCL", "cuda")
-"""Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
+"""Prefixes of threads whose connections lead to other ranks, and of threads that wait for a GPU."""
 _GLOO = "gloo_tcp_loop"
-"""That of gloo's connections (gloo/transport/tcp/loop.cc): what comes there is a collective's."""
+"""The thread of gloo's connections (gloo/transport/tcp/loop.cc), which carry collectives."""
 _WATCHED = re.compile(rb"^tfd:\s+(\d{1,9}) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
 """NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY and INET_DIAG_INFO of Linux 3.3."""
 _SENT, _RECENT, _COUNTS = 44, 52, 120
-"""Where struct tcp_info of Linux 4.2 has last_data_sent; last_data_recv and last_ack_recv, in ms;
-and bytes_acked and bytes_received."""
+"""Offsets in struct tcp_info of Linux 4.2: last_data_sent; last_data_recv and last_ack_recv, in ms;
+bytes_acked and bytes_received."""
 
 
 class Flows:
-    """Follows the connections of one process."""
+    """The progress of one process on its connections."""
 
     def __init__(
         self, pid: int, clock: Callable[[], float] = time.monotonic, guard: Optional[Guard] = None
@@ -70,84 +72,102 @@ class Flows:
         self._clock = clock
         self._due = 0.0
         self._ran: Dict[int, Optional[bytes]] = {}
-        """What the scheduler says of gloo's threads."""
+        """Scheduler statistics of gloo's threads, by thread id."""
         self._questions: Dict[int, Optional[bytes]] = {}
-        """What to ask the kernel of a socket, by inode; None of those that do not count."""
+        """The sock_diag request for a socket, by inode; None for sockets that do not count."""
         self._had: Dict[Tuple[int, int], int] = {}
-        """How much had come or gone when a socket was looked at last, by inode and way."""
+        """Bytes at the last reading of a socket, by inode and direction."""
         self._counted: Dict[Tuple[int, int], Tuple[float, int]] = {}
-        """By thread, and socket where it waits on several: since when, and how much."""
+        """Start of counting and bytes, by thread, and by socket where a thread waits on several."""
         self._told: Dict[int, int] = {}
 
     def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
-        """Return threads that have got on, each with how many bytes so far; and as -tid those on
-        one of whose several connections anything has just come, with how often.
+        """Return pairs of thread id and bytes so far for threads that made progress.
+
+        A negative thread id stands for a thread that waits on several connections, with the number
+        of readings at which data had just arrived on one of them.
 
         Args:
-            rows: its threads.
+            rows: threads of the process.
             store: port of the job's store.
         """
         now = self._clock()
         if now >= self._due:
             self._due = now + LOOK_S
-            gloo = {row.tid for row in rows if row.name == _GLOO}
-            rests = self._rest(gloo)
-            some = [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
-            waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
-            if len(self._questions) > 4 * MAX_SOCKETS:
-                self._questions, self._had = {}, {}
-            inodes = [inode for _, inode, _, _ in waits]
-            new = set(inodes).difference(self._questions)
-            if new:
-                self._questions.update(questions(self._base, new, store))
-            before, self._counted = self._counted, {}
-            for tid, inode, way, alone in waits:
-                question = self._questions.get(inode)
-                found = question and counts(question)
-                if found:
-                    if (
-                        not alone
-                        and tid not in gloo
-                        and any(
-                            one[0] == way & _IN and one[1] and one[2] < LOOK_S * 1000
-                            for one in found
-                        )
-                    ):
-                        self._told[-tid] = self._told.get(-tid, 0) + 1
-                    key = tid, 0 if alone else inode
-                    # An answer comes after all of its question, unless others send there.
-                    also = _OUT if alone and inodes.count(inode) == 1 else 0
-                    came = {
-                        one[0]: self._came(one, inode, key in before, tid in gloo)
-                        for one in found
-                        if one[0] & (way | also)
-                    }
-                    count = sum(n for one, n in came.items() if one & way)
-                    if not count and key in before:
-                        count = came.get(also, 0)
-                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
-            # Who is caught at work comes back to its connection; who sleeps does something else.
-            busy = {row.tid for row in some if row.state in "RD"}
-            for key, counted in before.items():
-                if key[0] in busy:
-                    self._counted.setdefault(key, counted)
+            self._measure(rows, store, now)
             if len(self._told) > MAX_TOLD:
                 tids = {row.tid for row in rows}
                 self._told = {tid: n for tid, n in self._told.items() if abs(tid) in tids}
-        return [list(one) for one in self._told.items()]
+        return [list(pair) for pair in self._told.items()]
+
+    def _measure(self, rows: Sequence[ThreadRow], store: str, now: float) -> None:
+        """Count the bytes on the connections that these threads wait on."""
+        gloo = {row.tid for row in rows if row.name == _GLOO}
+        awake = self._awake(rows, gloo)
+        waits = [(row.tid, *wait) for row in awake for wait in self._waits(row)][:MAX_SOCKETS]
+        inodes = [inode for _, inode, _, _ in waits]
+        self._ask(set(inodes), store)
+        before, self._counted = self._counted, {}
+        for tid, inode, direction, alone in waits:
+            question = self._questions.get(inode)
+            flows = question and counts(question)
+            if flows:
+                if not alone and tid not in gloo and _just_received(flows, direction):
+                    self._told[-tid] = self._told.get(-tid, 0) + 1
+                key = tid, 0 if alone else inode
+                # An answer follows the whole request, unless other threads send there.
+                also = _OUT * (alone and inodes.count(inode) == 1)
+                count = self._moved(flows, inode, (direction, also), key in before, tid in gloo)
+                self._counted[key] = self._count(key, *before.get(key, (now, 0)), count)
+        self._keep(before, awake)
+
+    def _keep(
+        self, before: Dict[Tuple[int, int], Tuple[float, int]], rows: List[ThreadRow]
+    ) -> None:
+        """Keep the counts of threads seen running: they return to their connection."""
+        busy = {row.tid for row in rows if row.state in "RD"}
+        for key in before.keys() - self._counted.keys():
+            if key[0] in busy:
+                self._counted[key] = before[key]
+
+    def _awake(self, rows: Sequence[ThreadRow], gloo: "set[int]") -> List[ThreadRow]:
+        """Return the threads to examine: not those of collectives, and gloo's only if they ran."""
+        rests = self._rest(gloo)
+        return [r for r in rows if r.tid not in rests and not r.name.startswith(_OF_JOB)]
+
+    def _ask(self, inodes: "set[int]", store: str) -> None:
+        """Prepare the requests for new sockets."""
+        if len(self._questions) > 4 * MAX_SOCKETS:
+            self._questions, self._had = {}, {}
+        new = inodes.difference(self._questions)
+        if new:
+            self._questions.update(questions(self._base, new, store))
+
+    def _moved(
+        self, flows: Sequence[Flow], inode: int, ways: Tuple[int, int], stayed: bool, gloo: bool
+    ) -> int:
+        """Return the bytes in the direction of a wait, else, if it lasts, those of its request."""
+        way, also = ways
+        came = {
+            flow[0]: self._came(flow, inode, stayed, gloo)
+            for flow in flows
+            if flow[0] & (way | also)
+        }
+        count = sum(n for direction, n in came.items() if direction & way)
+        return count if count or not stayed else came.get(also, 0)
 
     def _rest(self, gloo: "set[int]") -> "set[int]":
-        """Return gloo's threads that have not run since the last look: nothing has come."""
+        """Return gloo's threads that have not run since the last reading: no data arrived."""
         before, names = self._ran, {tid: "%stask/%d/schedstat" % (self._base, tid) for tid in gloo}
         self._ran = {tid: procfs.read(name) for tid, name in names.items()}
         return {tid for tid, ran in self._ran.items() if tid in before and before[tid] == ran}
 
-    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool, gloo: bool) -> int:
-        """Return what has come on a socket, or gone, while a thread has stayed with such waits.
+    def _came(self, told: Flow, inode: int, stayed: bool, gloo: bool) -> int:
+        """Return the bytes on a socket while its thread kept waiting.
 
-        Of a socket that is new: all, where it was opened meanwhile. And much may have come before
-        we did: where the last of it has just come, that counts, but for gloo, where it was of the
-        last step.
+        All bytes of a new socket count if it was opened meanwhile. At the first reading of a
+        thread, many bytes count if the last ones are recent, except for gloo, where they belong to
+        the last step.
         """
         way, count, ago_ms = told
         old = self._had.get((inode, way))
@@ -171,7 +191,7 @@ class Flows:
         return now, 0
 
     def _waits(self, row: ThreadRow) -> Iterator[Tuple[int, int, bool]]:
-        """Give the sockets that a thread waits on by inode, what for, and whether on one alone."""
+        """Yield inode and direction of each socket a thread waits on, and whether it is the one."""
         call = row.syscall or ""
         fds: List[Tuple[int, int]] = []
         if call in _WAYS:
@@ -180,13 +200,13 @@ class Flows:
             fds = watched(self._base, row.fd or 0)
         elif call in _POLLS:
             fds = self._polled(row.tid, call)
-        for fd, way in fds[:MAX_SOCKETS]:
+        for fd, direction in fds[:MAX_SOCKETS]:
             inode = inode_of(procfs.link("%sfd/%d" % (self._base, fd)) or "")
-            if inode is not None and way & (_IN | _OUT):
-                yield inode, way, len(fds) == 1 and call[:5] != "epoll"
+            if inode is not None and direction & (_IN | _OUT):
+                yield inode, direction, len(fds) == 1 and call[:5] != "epoll"
 
     def _polled(self, tid: int, name: str) -> List[Tuple[int, int]]:
-        """Return the descriptors that a thread polls: its call says where their list is."""
+        """Return descriptors and events that a thread polls, from the list its call points to."""
         call = procfs.parse_syscall(procfs.read("%stask/%d/syscall" % (self._base, tid)) or b"")
         if call is None:
             return []
@@ -195,12 +215,12 @@ class Flows:
             if name.endswith("poll"):
                 data = self._memory(first, 8 * min(second, MAX_SOCKETS))
                 polled = struct.iter_unpack("=ihh", data[: len(data) & ~7])
-                return [(fd, way) for fd, way, _ in polled]
+                return [(fd, direction) for fd, direction, _ in polled]
             found = []
-            for place, way in ((second, _IN), (third, _OUT)):
+            for place, direction in ((second, _IN), (third, _OUT)):
                 data = self._memory(place, min(first, 1024) + 7 >> 3) if place else b""
                 bits = int.from_bytes(data, "little")
-                found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
+                found += [(fd, direction) for fd in range(bits.bit_length()) if bits >> fd & 1]
             return found
         except (OSError, ValueError, OverflowError, Hanging):
             return []
@@ -215,14 +235,14 @@ class Flows:
 
 
 def watched(base: str, fd: int) -> List[Tuple[int, int]]:
-    """Return what an epoll of a process watches: descriptors, and the events of each."""
+    """Return the descriptors that an epoll watches, each with its events."""
     told = procfs.read("%sfdinfo/%d" % (base, fd), 1 << 14) or b""
     return [(int(one), int(events, 16)) for one, events in _WATCHED.findall(told)]
 
 
 def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:
-    """Return by inode what to ask of the TCP sockets of a process that do not lead to the store."""
-    found: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
+    """Return the sock_diag requests for TCP sockets that do not lead to the store, by inode."""
+    requests: Dict[int, Optional[bytes]] = dict.fromkeys(inodes)
     wanted = {b"%d" % inode for inode in inodes}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (procfs.read_all("%snet/%s" % (base, name)) or b"").split(b"\n"):
@@ -235,25 +255,32 @@ def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[b
                 continue
             if store not in [str(port) for _, port in ends]:
                 (own, port), (far, other) = ends
-                found[int(fields[9])] = (
+                requests[int(fields[9])] = (
                     # inet_diag_req_v2: of any state, with TCP_INFO
                     struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFF)
                     + struct.pack("!HH16s16s", port, other, own, far)
                     + struct.pack("=Iq", 0, -1)
                 )
-    return found
+    return requests
 
 
 def _end(field: bytes) -> Tuple[bytes, int]:
-    """Return the address as it lies in memory, and the port, of `0100007F:1F90`."""
+    """Return the address as it is in memory, and the port, of `0100007F:1F90`."""
     words, port = field.split(b":")
     raw = [int(words[at : at + 8], 16) for at in range(0, len(words), 8)]
     return struct.pack("=%dI" % len(raw), *raw), int(port[:4], 16)
 
 
-def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
-    """Return the bytes that went out and were acknowledged, and those that came: way, count, and
-    milliseconds since the last."""
+def _just_received(flows: Sequence[Flow], way: int) -> bool:
+    """Return whether awaited data arrived since the last reading."""
+    return any(
+        direction == way & _IN and count and ago_ms < LOOK_S * 1000
+        for direction, count, ago_ms in flows
+    )
+
+
+def counts(question: bytes) -> Optional[Sequence[Flow]]:
+    """Return the acknowledged and the received bytes of a socket, or None if unknown."""
     info = _info(question)
     if not info:
         return None
@@ -263,7 +290,7 @@ def counts(question: bytes) -> Optional[Sequence[Tuple[int, int, int]]]:
 
 
 def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
-    """Give those of its TCP sockets on which nothing came since something was sent there last."""
+    """Yield the inodes of TCP sockets without an answer to the last data sent."""
     asked = questions("/proc/%d/" % pid, inodes, "") if inodes else {}
     for inode, question in list(asked.items())[:MAX_SOCKETS]:
         info = question and _info(question)
@@ -275,7 +302,7 @@ def answered(pid: int, inodes: "set[int]") -> Iterator[int]:
 
 
 def _info(question: bytes) -> bytes:
-    """Return struct tcp_info of a socket, as far as it is needed; nothing where that is unknown."""
+    """Return struct tcp_info of a socket, or nothing where it is unknown."""
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as asking:
             asking.settimeout(0.1)

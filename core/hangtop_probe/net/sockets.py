@@ -1,4 +1,4 @@
-"""Sockets of a network namespace, from /proc/PID/net: addresses, states and queues.
+"""Read the sockets of a network namespace from /proc/PID/net: addresses, states and queues.
 
 Formats: net/ipv4/tcp_ipv4.c, net/ipv4/udp.c, net/ipv6/tcp_ipv6.c and net/unix/af_unix.c of
 Linux, as proc(5) describes them.
@@ -44,11 +44,11 @@ class Socket(NamedTuple):
     recv_queue: int = 0
     send_queue: int = 0
     retransmits: int = 0
-    """How often in a row the same was sent again."""
+    """Retransmissions in a row of the same data."""
 
 
 def parse_inet(data: bytes, family: str) -> List[Socket]:
-    """Parse /proc/PID/net/tcp, tcp6, udp or udp6; lines that make no sense are left out."""
+    """Parse /proc/PID/net/tcp, tcp6, udp or udp6; malformed lines are left out."""
     found = []
     for line in data.split(b"\n")[1:]:
         fields = line.split()
@@ -56,11 +56,11 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
             local, remote = _address(fields[1]), _address(fields[2])
             state = int(fields[3], 16)
             send, receive = (int(part, 16) for part in fields[4].split(b":"))
-            # The end of what the other end sends, which is not read, counts as one byte.
+            # An unread FIN of the peer counts as one byte.
             receive -= state == 8 and receive > 0
             inode = int(fields[9])
-            # Timer 1 is the one of retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock), 4 that of
-            # probes, of which those count that have no answer: one who does not read answers.
+            # Timer 1 is retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock), 4 zero-window probes,
+            # which count if unanswered: a peer that does not read still answers.
             timer = fields[5][:3]
             again = int(fields[6], 16) if timer == b"01:" else int(fields[8]) * (timer == b"04:")
         except (IndexError, ValueError, struct.error, OSError):
@@ -81,21 +81,21 @@ def listeners(folder: str, port: str) -> List[Socket]:
 
 
 def inode_of(target: str) -> Optional[int]:
-    """Return the inode of `socket:[INODE]`, as a descriptor leads to it; None of anything else."""
+    """Return the inode of `socket:[INODE]`, the target of a descriptor; None for other targets."""
     if not target.startswith("socket:["):
         return None
     return procfs.number(target[8:-1].encode("utf-8", "replace"))
 
 
 def open_inodes(pid: int) -> FrozenSet[int]:
-    """Return the sockets a process has open; raise OSError where that must not be known."""
+    """Return the inodes of a process's open sockets; raise OSError where that is not permitted."""
     names = os.listdir("/proc/%d/fd" % pid)
     links = (procfs.link("/proc/%d/fd/%s" % (pid, name)) or "" for name in names)
     return frozenset(inode for inode in map(inode_of, links) if inode is not None)
 
 
 def own_inodes(pid: int) -> FrozenSet[int]:
-    """Return the sockets a process has open; none where that must not be known."""
+    """Return the inodes of a process's open sockets; none where that is not permitted."""
     try:
         return open_inodes(pid)
     except OSError:

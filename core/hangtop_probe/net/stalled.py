@@ -1,12 +1,12 @@
-"""TCP connections of ranks that get nowhere: not acknowledged, not answered, or given up.
+"""Find stalled TCP connections of ranks: not acknowledged, not answered, or half closed.
 
-Of most the other end acknowledges nothing, and the kernel sends again and again.
+On most of them the peer acknowledges nothing, and the kernel retransmits.
 
-That is so when the other node is gone, or something between the two drops packets; a process that
-is stopped or does not read is another matter, since its kernel goes on acknowledging. The pauses
-between two attempts double, from 0.2 s, so a connection counts from three in a row on, 1.4 s.
-One that is being made is tried again after 1, 2, 4 s; one that the other end has closed and this
-end has not (CLOSE_WAIT) counts at once.
+That happens when the other node is down, or packets are dropped on the way; a process that is
+stopped or does not read is another case, since its kernel still acknowledges. The pauses between
+retransmissions double, from 0.2 s, so a connection counts from three in a row on, 1.4 s. SYNs are
+repeated after 1, 2, 4 s; a connection that the peer has closed and this end has not (CLOSE_WAIT)
+counts at once.
 """
 
 from __future__ import annotations
@@ -21,62 +21,64 @@ if TYPE_CHECKING:
     from ..wire.requests import Message
 
 LEAST = {"ESTABLISHED": 3, "SYN_SENT": 2, "CLOSE_WAIT": 0}
-"""Attempts in a row from which a connection counts, by its state."""
+"""Retransmissions in a row from which a connection counts, by its state."""
 _LINES = (b" 01:", b" 04:", b" 08 ")
-"""What a line holds whose timer for sending again or probing runs, or that is in CLOSE_WAIT."""
+"""Parts of lines with a running timer for retransmission or probes, or in CLOSE_WAIT."""
 LOOK_S = 3.0
 """Seconds between two readings of a node's connections, of which there may be ten thousands."""
 LONGEST_S = 60.0
-"""The same where a reading costs much: the kernel goes through a table of half a million places."""
+"""Most seconds between two readings where one is costly: the kernel walks half a million slots."""
 SHARE = 0.002
-"""Fraction of one core that reading them may cost."""
+"""Fraction of one core that reading connections may cost."""
 SHOWN = 16
 
 
 class Stalled:
-    """Looks now and then, at each network namespace once for all its ranks."""
+    """Stalled connections, read now and then once per network namespace for all its ranks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.share = SHARE
         self._clock = clock
         self._seen: Dict[Optional[str], Tuple[float, Dict[int, Socket]]] = {}
-        """By network namespace: when to look again, and what was found."""
+        """Time of the next reading and stalled sockets, by network namespace."""
 
     def of(self, pid: int) -> "List[Message]":
-        """Return those of a process in the form of model.Stalled, the longest stalled first."""
+        """Return the stalled connections of a process as model.Stalled, longest stalled first."""
         space = procfs.link("/proc/%d/ns/net" % pid)
-        due, found = self._seen.get(space, (0.0, {}))
+        due, stalled = self._seen.get(space, (0.0, {}))
         now = self._clock()
         if now >= due:
             began = time.thread_time()
-            found = _read(pid)
+            stalled = _read(pid)
             pause = max(LOOK_S, (time.thread_time() - began) / self.share)
             self._seen = {k: v for k, v in self._seen.items() if now < v[0] + LONGEST_S}
-            self._seen[space] = (now + min(pause, LONGEST_S), found)
-        if not found:
+            self._seen[space] = (now + min(pause, LONGEST_S), stalled)
+        if not stalled:
             return []
-        mine = [found[inode] for inode in own_inodes(pid) if inode in found]
-        mine.sort(key=lambda one: (-one.retransmits, one.local, one.remote))
+        mine = [stalled[inode] for inode in own_inodes(pid) if inode in stalled]
+        mine.sort(
+            key=lambda connection: (-connection.retransmits, connection.local, connection.remote)
+        )
         return [
             {
-                "local": one.local,
-                "remote": one.remote,
-                "unacknowledged": one.send_queue,
-                "retransmits": one.retransmits,
-                "state": one.state,
+                "local": connection.local,
+                "remote": connection.remote,
+                "unacknowledged": connection.send_queue,
+                "retransmits": connection.retransmits,
+                "state": connection.state,
             }
-            for one in mine[:SHOWN]
+            for connection in mine[:SHOWN]
         ]
 
 
 def _read(pid: int) -> Dict[int, Socket]:
-    found = {}
+    stalled = {}
     for name in ("tcp", "tcp6"):
         data = procfs.read_all("/proc/%d/net/%s" % (pid, name)) or b""
-        # Of ten thousand connections hardly any has data under way: the others are not parsed.
+        # Few of ten thousand connections have data in flight: the others are not parsed.
         lines = b"\n".join(line for line in data.split(b"\n") if any(m in line for m in _LINES))
-        for one in parse_inet(b"\n" + lines, name[:3]):
-            least = LEAST.get(one.state)
-            if least is not None and one.retransmits >= least:
-                found[one.inode] = one
-    return found
+        for connection in parse_inet(b"\n" + lines, name[:3]):
+            least = LEAST.get(connection.state)
+            if least is not None and connection.retransmits >= least:
+                stalled[connection.inode] = connection
+    return stalled

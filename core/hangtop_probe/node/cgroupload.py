@@ -1,10 +1,10 @@
-"""How short of memory, CPU and disk the cgroups of reported processes are, and what that led to.
+"""Read shortage of memory, CPU and disk in the cgroups of reported processes, and its effects.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst (memory.max, memory.high, memory.events and the
 files of pressure) and, for version 1, Documentation/admin-guide/cgroup-v1/memory.rst
 (memory.limit_in_bytes, memory.failcnt, and oom_kill of memory.oom_control, Linux 4.13) of Linux.
-Version 1 knows no pressure; where both are mounted, groups of version 2 tell theirs although
-version 1 has the memory.
+Version 1 has no pressure; where both are mounted, groups of version 2 have it although version 1
+has the memory.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..proc import procfs
 from . import cgroups
 
 MAX_GROUPS = 64
-"""Groups that are read; processes of one job mostly share one or have one each."""
+"""Most groups read; processes of one job mostly share one or have one each."""
 _KEPT_S = 120.0
-"""Seconds for which a group is still read when nothing reported is in it any more."""
+"""Seconds for which a group is still read after its last reported process has exited."""
 _UNLIMITED = 1 << 60
-"""Version 1 says so with the largest number of whole pages."""
+"""The value for no limit in version 1: the largest number of whole pages."""
 _STEP = 50
 """Memory is told in parts of the limit, pressure in steps of 5 %: what is meant stays equal."""
 _PRESSURE = re.compile(rb"^(some|full) avg10=(\d+)", re.M)
@@ -32,14 +32,14 @@ _EVENTS = (("oom_kill", "oom_kills"), ("oom", "ooms"), ("max", "at_max"), ("high
 
 
 class Groups:
-    """Remembers which groups matter, and reads them."""
+    """The groups of reported processes, and their readings."""
 
     def __init__(self, where: Optional[cgroups.Places] = None) -> None:
         self._where = cgroups.places_here() if where is None else where
         self._seen: Dict[str, float] = {}
 
     def read(self, folders: Iterable[str]) -> List[Dict[str, Any]]:
-        """Return the groups of these directories, and of those above what says something."""
+        """Return the groups of these directories, and ancestors with relevant values."""
         now, own = time.monotonic(), frozenset(folders)
         self._seen.update((folder, now) for folder in self._with_those_above(own))
         self._seen = {f: at for f, at in self._seen.items() if now - at < _KEPT_S}
@@ -83,7 +83,7 @@ def read(folder: str) -> Dict[str, Any]:
 
 
 def _bytes(folder: str, *names: str) -> Optional[int]:
-    """Return what the first of these files that is there holds; None for no limit."""
+    """Return the value of the first of these files that exists; None for no limit."""
     for name in names:
         data = procfs.read("%s/%s" % (folder, name), 64)
         if data is not None:

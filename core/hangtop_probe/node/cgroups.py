@@ -1,8 +1,8 @@
-"""What the cgroup of a process does to it: holds it frozen, or gives it less CPU than it wants.
+"""Read the effect of a cgroup on a process: freezing, or throttling by a CPU quota.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst (cpu.max, cpu.stat, cgroup.events, cgroup.freeze)
 and, for version 1, Documentation/scheduler/sched-bwc.rst (cpu.cfs_quota_us) and
-freezer-subsystem.rst of Linux; cgroups(7) and cgroup_namespaces(7) for where groups are found.
+freezer-subsystem.rst of Linux; cgroups(7) and cgroup_namespaces(7) for the place of groups.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 from ..proc import procfs
 
 _ENOUGH = 20
-"""Periods, of mostly 100 ms, of which a share means something."""
+"""Least periods, of mostly 100 ms, for a meaningful share."""
 
 
 class Held(NamedTuple):
-    """How a CPU quota has held its cgroup back since that was made."""
+    """Throttling by a CPU quota since its cgroup was made."""
 
     periods: int
     throttled: int
-    """Periods in which it had used up its quota before their end."""
+    """Periods whose quota was used up before their end."""
 
     def share(self, before: "Optional[Held]") -> Optional[float]:
-        """Return the share of periods in which it was held back since ``before``."""
+        """Return the share of throttled periods since ``before``."""
         periods, throttled = self
         if before is not None and before.periods <= periods:
             periods, throttled = periods - before.periods, throttled - before.throttled
@@ -33,14 +33,14 @@ class Held(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where one hierarchy of cgroups is mounted."""
+    """The mount of one cgroup hierarchy."""
 
     point: str
     root: str
-    """Its group there, as /proc/PID/cgroup names groups: `/` unless a container has only a part."""
+    """The group mounted there, as in /proc/PID/cgroup: `/` unless a container has only a part."""
 
     def folders(self, path: str) -> Iterator[str]:
-        """Give the directory of a group, then those above it; none where it cannot be seen."""
+        """Yield the directory of a group, then its ancestors; none where it is not visible."""
         if "/.." in self.root or path.startswith("/.."):
             return  # outside of the namespace this process is in
         root = self.root.rstrip("/")
@@ -58,7 +58,7 @@ Places = Mapping[str, Place]
 
 
 def places(mounts: Optional[Iterable[procfs.Mount]] = None) -> Dict[str, Place]:
-    """Return where cgroups are mounted, as this process sees it."""
+    """Return the mounts of cgroups, as this process sees them."""
     if mounts is None:
         mounts = procfs.mounts("self")
     found: Dict[str, Place] = {}
@@ -73,12 +73,12 @@ def places(mounts: Optional[Iterable[procfs.Mount]] = None) -> Dict[str, Place]:
 
 @functools.lru_cache(maxsize=1)
 def places_here() -> Places:
-    """Return the same, looked up once: what is mounted there stays."""
+    """Return the mounts of cgroups, read once, since they stay."""
     return places()
 
 
 def read(pid: int, where: Optional[Places] = None) -> Tuple[Dict[str, Any], Optional[Held]]:
-    """Return fields of model.Process, and what its tightest CPU quota has done."""
+    """Return fields of model.Process, and the throttling by its tightest CPU quota."""
     where = places_here() if where is None else where
     groups = procfs.parse_cgroup(procfs.read("/proc/%d/cgroup" % pid) or b"")
     path = groups.get("", "/")
@@ -92,19 +92,19 @@ def read(pid: int, where: Optional[Places] = None) -> Tuple[Dict[str, Any], Opti
 
 
 def above(groups: Mapping[str, str], controller: str, where: Places) -> List[str]:
-    """Return the directories of the group of one controller, and of those above it."""
+    """Return the directories of the group of one controller and of its ancestors."""
     place, path = where.get(controller), groups.get(controller)
     return [] if place is None or path is None else list(place.folders(path))
 
 
 def _own(groups: Mapping[str, str], where: Places) -> List[str]:
-    """Return the directories that tell of its memory and pressure; of version 2, they are one."""
+    """Return the directories with memory limits and pressure; with version 2 they are the same."""
     found = (above(groups, controller, where)[:1] for controller in ("", "memory"))
     return [folder for folders in found for folder in folders]
 
 
 def _frozen(groups: Mapping[str, str], where: Places) -> Tuple[bool, Optional[str]]:
-    """Return whether it is frozen, and the directory of the group that somebody has frozen."""
+    """Return whether the group is frozen, and the directory of the group that was frozen."""
     folders = above(groups, "", where)
     if folders and b"frozen 1" in (procfs.read(folders[0] + "/cgroup.events", 4096) or b""):
         return True, _first(folders, "/cgroup.freeze")
@@ -122,7 +122,7 @@ def _first(folders: Iterable[str], name: str) -> Optional[str]:
 
 
 def _quota(groups: Mapping[str, str], where: Places) -> Tuple[Optional[float], Optional[str]]:
-    """Return the fewest cores that a group or one above it allows, and its directory."""
+    """Return the lowest limit in cores of a group and its ancestors, and the directory with it."""
     found: Tuple[Optional[float], Optional[str]] = (None, None)
     for controller in ("cpu", ""):
         for folder in above(groups, controller, where):
@@ -152,7 +152,7 @@ def _held(folder: str) -> Optional[Held]:
 
 
 def pairs(data: Optional[bytes]) -> Dict[str, int]:
-    """Return lines of `name number`, as of cpu.stat and memory.events; others are left out."""
+    """Parse lines of `name number`, as in cpu.stat and memory.events; other lines are left out."""
     found: Dict[str, int] = {}
     for line in (data or b"").split(b"\n"):
         name, _, value = line.partition(b" ")

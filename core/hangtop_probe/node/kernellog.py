@@ -1,4 +1,4 @@
-"""The kernel log, as far as it tells why a rank died or waits.
+"""Read lines of the kernel log that explain why a rank died or waits.
 
 Read from /dev/kmsg (Documentation/ABI/testing/dev-kmsg of Linux): one record per read, never
 blocking, and nothing is taken from other readers. Only lines that can matter are kept.
@@ -18,14 +18,14 @@ from ..wire import fixes
 
 PATH = "/dev/kmsg"
 MAX_LINES = 64
-"""Lines that are kept, the newest."""
+"""Most lines kept, the newest."""
 MAX_TEXT = 300
 _RECORD = 8192
 """The longest record, PRINTK_MESSAGE_MAX of kernel/printk/printk.c is smaller."""
 _MOST = 200000
-"""Records that are read at a time: more than any log buffer holds."""
+"""Most records read at a time: more than any log buffer holds."""
 _SECONDS = 0.2
-"""Time that one look may take; what is left is read with the next one."""
+"""Time limit of one reading; the next one continues."""
 
 _TELLING = re.compile(
     rb"Killed process|oom-kill:|segfault at|general protection|traps: |unhandled (?:page )?fault"
@@ -37,7 +37,7 @@ _TELLING = re.compile(
 
 
 class KernelLog:
-    """Keeps the newest telling lines of the kernel log."""
+    """The newest relevant lines of the kernel log."""
 
     def __init__(self, path: str = PATH) -> None:
         self.lines: List[Tuple[float, str]] = []
@@ -47,7 +47,7 @@ class KernelLog:
         self._refused = False
 
     def read(self) -> List[Tuple[float, str]]:
-        """Take in what is new; return all lines that are kept."""
+        """Read new records; return all kept lines."""
         if self._file is None and not self._refused:
             try:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -88,7 +88,7 @@ class KernelLog:
 
 
 _MAX_SINCE = 1 << 63
-"""Microseconds; more is no time that a kernel told."""
+"""Most microseconds; higher values are no times of a kernel."""
 
 
 def parse(record: bytes, began: float) -> Optional[Tuple[float, str]]:

@@ -12,14 +12,16 @@ import sys
 import sysconfig
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..gpu import gpus
 from ..proc import procfs
 from ..wire import fixes, tools, wire
 from . import corepattern, kernellog, permission
 
-Fact = Dict[str, Any]
+if TYPE_CHECKING:
+    Fact = Dict[str, Any]
+
 
 _NO_ADDRESS = ("127.", "0.", "169.254.")
 _HOST = re.compile(rb"-- ([0-9.]+)\n\s*/32 host LOCAL")

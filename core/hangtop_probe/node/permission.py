@@ -84,24 +84,32 @@ def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
     uids = (status.get("Uid") or "").split()
     owner = int(uids[0]) if uids and uids[0].isdigit() else None
     if mine.yama == 3:
-        fact = ptrace_fact(mine)
-        return str(fact["why"]), str(fact["fix"])
+        return _by_yama(mine)
     if owner is not None and owner != mine.uid and not mine.capable:
         why = "it belongs to %s and hangtop runs as %s" % (user_name(owner), user_name(mine.uid))
         if mine.uid == 0:
             return why + " without CAP_SYS_PTRACE", fixes.CONTAINER
         return why, _as_user(owner)
+    return _why_own_denied(pid, owner, mine)
+
+
+def _why_own_denied(pid: int, owner: Optional[int], mine: Rights) -> Tuple[str, str]:
+    """Return why a process cannot be looked into that the user alone does not forbid."""
+    refused = "the kernel refuses it (security module or user namespace)"
     if mine.capable:
-        why = "the kernel refuses it (security module or user namespace)"
-        return why, fixes.OUTSIDE if mine.uid == 0 else fixes.SUDO
+        return refused, fixes.OUTSIDE if mine.uid == 0 else fixes.SUDO
     if _not_dumpable(pid, owner):
         return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", fixes.SUDO
     if mine.yama in (1, 2):
-        fact = ptrace_fact(mine)
-        return str(fact["why"]), str(fact["fix"])
+        return _by_yama(mine)
     if mine.uid == 0:
         return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", fixes.CONTAINER
-    return "the kernel refuses it (security module or user namespace)", fixes.SUDO
+    return refused, fixes.SUDO
+
+
+def _by_yama(mine: Rights) -> Tuple[str, str]:
+    fact = ptrace_fact(mine)
+    return str(fact["why"]), str(fact["fix"])
 
 
 def _as_user(owner: int) -> str:

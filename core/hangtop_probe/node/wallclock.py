@@ -1,21 +1,21 @@
-"""When the wall clock of a machine is set, by the time since boot, which nobody sets."""
+"""Detect that the wall clock of a machine is set, by the time since boot, which cannot be set."""
 
 from __future__ import annotations
 
 import time
 
 STEP_S = 0.5
-"""A wall clock that is corrected slowly moves less than this between two looks at it."""
+"""Seconds; a slowly corrected clock moves less between two readings."""
 
 
 class WallClock:
-    """Notices when the clock of this machine is set."""
+    """Detects when the clock of this machine is set."""
 
     def __init__(self) -> None:
         self._offset = _offset()
 
     def set_by(self) -> float:
-        """Return by how many seconds it was set since the last call, 0 mostly."""
+        """Return the seconds by which the clock was set since the last call, mostly 0."""
         before, self._offset = self._offset, _offset()
         by = round(self._offset - before, 3)
         return by if abs(by) > STEP_S else 0.0

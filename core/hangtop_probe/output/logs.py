@@ -1,10 +1,10 @@
-"""What ranks and launchers have printed, where that goes to a file: bounded windows of it.
+"""Read bounded windows of the files that ranks and launchers print to.
 
-Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
-writes behind them, or that were so a look ago and lie there renamed, or that were one of a process
-of the table that has left, or differ from one in numbers only: those of other ranks. Nothing but
-regular files is opened for reading, nothing is ever written, and a file system that does not answer
-holds up nobody but a helper thread.
+These are: targets of descriptor 1 or 2 of a process, through /proc/PID/fd; files that a program
+like tee writes behind them; such files that were renamed since the last reading; outputs of
+processes of the table that have exited; and names that differ from one of these in numbers only, as
+those of other ranks. Only regular files are opened for reading, nothing is ever written, and a file
+system that does not respond blocks only a helper thread.
 """
 
 from __future__ import annotations
@@ -25,35 +25,38 @@ if TYPE_CHECKING:
     from ..node import permission
     from ..table.table import Table
 
+    _Output = Tuple[int, Optional[int], int]
+    """Pid, start time and descriptor."""
+
 WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
-"""Bytes from the end of a file that are sent, and at most."""
+"""Bytes sent from the end of a file: default and maximum."""
 MAX_FILES = 64
-"""Files of one request."""
+"""Most files of one request."""
 MAX_GIVEN = 4096
-"""Files and descriptors of which is remembered what was said."""
+"""Most files and descriptors whose last answer is remembered."""
 MAX_NAMES = 10_000
-"""Of a directory, among which a file that was renamed is looked for."""
+"""Most names of a directory that are searched for a renamed file."""
 MARK = 256
-"""Bytes before the end of what was sent that are compared the next time: a file that was cut, and
-has grown beyond its old size since, has others there, unless its lines are all alike."""
+"""Bytes before the end of the last window that are compared the next time: they differ in a file
+that was truncated and has grown beyond its old size since, unless all its lines are alike."""
 _NUMBER = re.compile(r"\d+")
 SECONDS = 3.0
-"""Time in which a file must be read."""
+"""Time limit for reading a file."""
 
 
 class Window(NamedTuple):
-    """One piece of a file."""
+    """A part of a file."""
 
     inode: str
     size: int
     changed: float
     start: int
     data: Optional[bytes]
-    """None where there is nothing new."""
+    """None where nothing is new."""
     cut: bool
-    """Whether the file has become shorter than what was read of it, and may have grown again."""
+    """Whether the file was truncated below the size read before, even if it has grown again."""
     mark: bytes = b""
-    """What stands before its end, `MARK` bytes at most."""
+    """The last bytes of the file, `MARK` at most."""
 
 
 class Logs:
@@ -64,16 +67,16 @@ class Logs:
         self._rights = rights
         self._guard = Guard(4)
         self._given: Dict[Tuple[Any, ...], Message] = {}
-        """What was last said of a file by a descriptor of a process, without its text."""
+        """The last answer for a file and descriptor, without its text."""
         self._marks: Dict[str, Tuple[int, bytes]] = {}
-        """By inode, how long a file was when it was read last, and what stood before its end."""
-        self._led: Dict[Tuple[int, Optional[int], int], Dict[str, str]] = {}
-        """Which files a descriptor of a process led to, path by inode."""
+        """Size of a file at the last reading, and the bytes before that end, by inode."""
+        self._led: Dict[_Output, Dict[str, str]] = {}
+        """Files that a descriptor led to: path by inode."""
 
     def handle(self, request: Request) -> Message:
         """Send a piece for every file, and for every further descriptor that leads to it.
 
-        With ``news``, what would be said once more of a file that was read is left out.
+        With ``news``, pieces that would repeat the last answer are left out.
         """
         message = request.message
         size = message.get("window")
@@ -85,18 +88,32 @@ class Logs:
             stat = procfs.read_stat(pid)
             start = stat.start if stat else None
             for fd in (2, 1):
-                some = [
-                    (self._piece(one.link, one.path, window, since, told, True), one.path)
-                    for one in _files(pid, fd)
-                ]
-                for inode, path in self._left(some, (pid, start, fd)):
-                    if inode in since and inode not in told:
-                        rest = self._renamed(pid, inode, path, window, since, told)
-                        self._give(request, rest, pid, fd, start)
-                for piece, _ in some:
-                    self._give(request, piece, pid, fd, start)
-        paths = message.get("paths") or []
-        # A copy, made at once: the table goes on meanwhile.
+                self._handle_output(request, (pid, start, fd), window, since, told)
+        self._handle_paths(request, window, since, told)
+        return {"files": len(told)}
+
+    def _handle_output(
+        self, request: Request, key: _Output, window: int, since: Dict[str, Any], told: Set[str]
+    ) -> None:
+        """Send the file a descriptor leads to, and before it the renamed file it led to before."""
+        pid, start, fd = key
+        pieces = [
+            (self._piece(one.link, one.path, window, since, told, True), one.path)
+            for one in _files(pid, fd)
+        ]
+        for inode, path in self._left(pieces, key):
+            if inode in since and inode not in told:
+                rest = self._renamed(pid, inode, path, window, since, told)
+                self._give(request, rest, pid, fd, start)
+        for piece, _ in pieces:
+            self._give(request, piece, pid, fd, start)
+
+    def _handle_paths(
+        self, request: Request, window: int, since: Dict[str, Any], told: Set[str]
+    ) -> None:
+        """Send the requested files that are, except for numbers, outputs of known processes."""
+        paths = request.message.get("paths") or []
+        # An immediate copy: the table changes meanwhile.
         known = tuple(self._table.outputs.items()) if paths else ()
         owners = {_NUMBER.sub("", one): uid for one, uid in known}
         for path in paths:
@@ -104,12 +121,11 @@ class Logs:
             if uid is not None and self._rights.uid in (0, uid):
                 piece = self._piece(path, path, window, since, told, False, uid)
                 self._give(request, piece, None, None, None)
-        return {"files": len(told)}
 
     def _left(
-        self, some: List[Tuple[Optional[Message], str]], key: Tuple[int, Optional[int], int]
+        self, some: List[Tuple[Optional[Message], str]], key: _Output
     ) -> List[Tuple[str, str]]:
-        """Return inode and path of the files that a descriptor led to before, and now does not."""
+        """Return inode and path of the files that a descriptor led to before and no longer does."""
         led = {piece["inode"]: path for piece, path in some if piece and "inode" in piece}
         before = self._led.get(key, {})
         if led:
@@ -127,10 +143,10 @@ class Logs:
         since: Dict[str, Any],
         told: Set[str],
     ) -> Optional[Message]:
-        """Read what came to a file before its program opened a new one: if it lies where it did.
+        """Read the end of a file that log rotation has renamed within its directory.
 
-        So log rotation renames it. Root reads on only in what belongs to who runs the program: the
-        number of a file that is deleted may become another one's.
+        Root only reads files of the user who runs the program, since the inode of a deleted file
+        may be reused.
         """
         folder = os.path.dirname(path)
         number = int(inode.partition(":")[2])
@@ -166,7 +182,7 @@ class Logs:
                 request.give(piece)
 
     def _is_known(self, request: Request, piece: Message, start: Optional[int]) -> bool:
-        """Whether the head has this file, and was told all of this before."""
+        """Whether the head has this file, and the piece repeats the last answer."""
         inode, since = piece.get("inode"), request.message.get("since")
         if inode is None:
             return False
@@ -213,7 +229,7 @@ class Logs:
 
 
 def _files(pid: int, fd: int) -> Sequence[pipelines.Behind]:
-    """Return the files that go by a descriptor, itself or behind its pipe."""
+    """Return the file a descriptor leads to, or the files behind its pipe."""
     link = "/proc/%d/fd/%d" % (pid, fd)
     target = procfs.link(link) or ""
     if target.startswith("pipe:"):
@@ -232,16 +248,16 @@ def read(
 ) -> Optional[Window]:
     """Return the end of a regular file; None for anything else, and beyond `MAX_FILES`.
 
-    What the file is is looked at before it is opened: opening a FIFO or a device does something.
+    The type is checked before the file is opened: opening a FIFO or a device has side effects.
 
     Args:
         path: a link of /proc/PID/fd, or a path.
         window: bytes at most.
-        since: by inode, how much of a file was read before.
-        told: inodes that were read already; those are not read twice.
-        linked: whether the path is a link of /proc; any other may not be a symbolic link.
-        uid: whose it must be; None for anybody's.
-        marks: by inode, how long a file was when it was read, and what stood before its end then.
+        since: bytes of a file that were read before, by inode.
+        told: inodes that this request has read, which are not read twice.
+        linked: whether the path is a link of /proc; other symbolic links are refused.
+        uid: the required owner; None for any.
+        marks: size of a file at its last reading, and the bytes before that end, by inode.
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
     try:
@@ -255,13 +271,8 @@ def read(
         if first and len(told) >= MAX_FILES:
             return None
         told.add(inode)
-        before = since.get(inode)
-        before = before if isinstance(before, int) and before >= 0 else None
         size, mark = (marks or {}).get(inode, (0, b""))
-        cut = before is not None and info.st_size < before
-        if mark and before == size < info.st_size:
-            cut = _bytes(handle, before - len(mark), before) != mark
-        start = max(info.st_size - window, 0 if before is None or cut else before)
+        start, cut = _news(handle, info.st_size, since.get(inode), (size, mark), window)
         data = _bytes(handle, start, info.st_size) if first else None
     finally:
         os.close(handle)
@@ -270,11 +281,24 @@ def read(
     return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut, mark)
 
 
-def _is_opened(path: str, handle: int) -> bool:
-    """Whether a descriptor is more than a name of a file, which takes no right to read that.
+def _news(
+    handle: int, end: int, before: object, known: Tuple[int, bytes], window: int
+) -> Tuple[int, bool]:
+    """Return the offset to read from in a file of which ``before`` bytes were read, and whether it
+    was truncated."""
+    read_to = before if isinstance(before, int) and before >= 0 else None
+    size, mark = known
+    cut = read_to is not None and end < read_to
+    if mark and read_to == size < end:
+        cut = _bytes(handle, size - len(mark), size) != mark
+    return max(end - window, 0 if read_to is None or cut else read_to), cut
 
-    By O_PATH (open(2)) a program could have root read for it what it may not. Whether it still is
-    what was opened here is told by mount and inode (since Linux 5.14), as the kernel counts them.
+
+def _is_opened(path: str, handle: int) -> bool:
+    """Whether a descriptor was opened for access, not with O_PATH, which needs no read permission.
+
+    With O_PATH (open(2)) a program could make root read a file that it may not read. Mount id and
+    inode (fdinfo, since Linux 5.14) show whether it is still the file opened here.
     """
     there = procfs.parse_pairs(procfs.read(path) or b"")
     here = procfs.parse_pairs(procfs.read("/proc/self/fdinfo/%d" % handle) or b"")

@@ -1,8 +1,8 @@
-"""What a process does right now: its threads' waits and its counters, with no attach.
+"""Read the current activity of a process, its threads' waits and its counters, with no attach.
 
-A thread whose time on a CPU (schedstat) did not move since the last pass did not run, so it
-still is where it was: its wait is read again only after it ran. That makes a hung process,
-which is what hangtop looks at, cost one short read per thread.
+A thread whose time on a CPU (schedstat) did not move since the last pass did not run, so its
+wait is unchanged: it is read again only after the thread ran. So a hung process costs one short
+read per thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ThreadRow(NamedTuple):
 
 
 MAX_THREADS = 512
-"""Threads reported of one process; the count is told apart."""
+"""Most threads reported of one process; their count is reported besides."""
 IN_TURN, IN_TURN_AT_REST = 16, 64
-"""Threads beside the main thread that are looked at in one pass, while that runs and while it
-rests: a rank may have hundreds, and what they wait in matters once it does not get on."""
+"""Threads beside the main thread that are read in one pass, while that runs and while it sleeps:
+a rank may have hundreds, and their waits matter once it makes no progress."""
 
 
 class Activity:
@@ -41,7 +41,7 @@ class Activity:
 
     def __init__(self, pid: int) -> None:
         self.pid = self.main = pid
-        """The process, and the thread that runs its program: mostly its main thread."""
+        """The thread that runs the program, mostly the main thread."""
         self._rows: Dict[int, ThreadRow] = {}
         self._ran: Dict[int, bytes] = {}
         self._next = self._turns = 0
@@ -49,7 +49,7 @@ class Activity:
         self._sched_of: Optional[bytes] = None
         self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
         self._looked: Optional[float] = None
-        """When its main thread was looked at last, in monotonic seconds."""
+        """Time of the last reading of the main thread, in monotonic seconds."""
         self._wait: Optional[List[bytes]] = None
         self._waits = 0
         self._stirred = False
@@ -59,7 +59,7 @@ class Activity:
         """rchar of the process, and of its main thread alone when that was last read."""
 
     def lead(self, tid: int) -> None:
-        """Take a thread for the one that runs the program."""
+        """Set the thread that runs the program."""
         if tid != self.main:
             self.main, self._sched_of, self._looked, self._wait = tid, None, None, None
 
@@ -90,7 +90,7 @@ class Activity:
         return sorted(rows.values(), key=lambda row: (row.tid != self.main, row.tid))
 
     def _in_turn(self, others: List[int], rests: bool) -> Set[int]:
-        """Return those of the other threads that are to be looked at in this pass."""
+        """Return the other threads to read in this pass."""
         most = IN_TURN_AT_REST if rests else IN_TURN
         begin = self._next if self._next < len(others) else 0
         end = begin + most

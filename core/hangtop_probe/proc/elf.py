@@ -1,6 +1,6 @@
-"""What the symbols of a program or library tell of it (elf(5)), kept for each file.
+"""Read the symbols of a program or library (elf(5)), cached by file.
 
-Only 64-bit little-endian files, which is where torch runs; of others nothing is known.
+Only 64-bit little-endian files are read, where torch runs.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SYMTAB, _DYNSYM, _LOAD, _EXECUTABLE = 2, 11, 1, 2
 _MAX_TABLE = 4 << 20
-"""Bytes of a table of symbols or of their names; libc and python3 have some 100 KiB."""
+"""Most bytes of a table of symbols or of their names; libc and python3 have some 100 KiB."""
 _PAGE = 4096
 _MAX_KNOWN = 1024
 _ENVIRON = re.compile(rb"(?:(_)?(_))?environ\0")
 """Names of one variable. A linker may let the short ones be ends of the long one (ld -O2)."""
 _INTERPRETER = (b"\0Py_BytesMain\0", b"\0Py_RunMain\0")
-"""What an interpreter of Python has or calls, whatever its file is called; programs that embed one
-as their language for scripts (gdb, vim) call `Py_Initialize`."""
+"""Symbols of a Python interpreter, whatever its file name; programs that embed Python for scripts
+(gdb, vim) call `Py_Initialize`."""
 
 
 class Symbols(NamedTuple):
-    """What is of interest here of the dynamic symbols of one file."""
+    """The relevant dynamic symbols of a file."""
 
     environ: Optional[int] = None
-    """Where the C library's `environ` is, from where the file is mapped."""
+    """Offset of the C library's `environ` from the base of the mapping."""
     is_fixed: bool = False
-    """Whether it is mapped where it says, so that `environ` is an address."""
+    """Whether the file is mapped at a fixed place, so that `environ` is an address."""
     is_python: bool = False
 
 
@@ -41,7 +41,7 @@ _known: Dict[Tuple[int, int, int], Symbols] = {}
 
 
 def symbols(path: str) -> Symbols:
-    """Return what a file has, nothing where it is no ELF file; raise OSError if unreadable."""
+    """Return the symbols of a file, none if it is no ELF file; raise OSError if unreadable."""
     stat = os.stat(path)
     key = stat.st_dev, stat.st_ino, stat.st_mtime_ns
     if key not in _known:

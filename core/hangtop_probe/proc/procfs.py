@@ -1,8 +1,8 @@
 """Parsers and readers for /proc/PID: bytes in, typed values out.
 
-The parsers take whatever a file held and never raise: a field that is missing or makes no
-sense is None, zero or empty. The readers return None where a file cannot be read, because a
-process may leave, or belong to somebody else, at any moment. Formats: proc(5),
+The parsers accept any content and never raise: a missing or malformed field is None, zero or
+empty. The readers return None where a file cannot be read, because a process may exit, or belong to
+another user, at any moment. Formats: proc(5),
 Documentation/filesystems/proc.rst and kernel/sched/debug.c of Linux.
 """
 
@@ -27,7 +27,7 @@ PF_KTHREAD = 0x00200000
 
 
 class Stat(NamedTuple):
-    """What hangtop uses of /proc/PID/stat, also for threads. Times in clock ticks."""
+    """The used fields of /proc/PID/stat, also for threads. Times in clock ticks."""
 
     pid: int
     comm: str
@@ -60,7 +60,7 @@ class Syscall(NamedTuple):
 
 
 def text(data: bytes) -> str:
-    """Decode what a process chose itself: bytes that are no UTF-8 become escapes."""
+    """Decode text chosen by a process: bytes that are no UTF-8 become escapes."""
     return data.decode("utf-8", "backslashreplace")
 
 
@@ -111,10 +111,10 @@ def parse_stat(data: bytes) -> Optional[Stat]:
 
 
 def decimal(value: str) -> Optional[int]:
-    """Return the number a process was told as text, such as RANK, or None.
+    """Return the number in a variable of a process, such as RANK, or None.
 
-    Only plain digits, and nine of them at most: anybody may put anything into a variable, and
-    turning thousands of digits into a number is slow or refused (ValueError, Python 3.11).
+    Only plain digits, at most nine, are accepted: a variable may hold anything, and converting
+    thousands of digits is slow or refused (ValueError, Python 3.11).
     """
     plain = 0 < len(value) < 10 and value.isascii() and value.isdigit()
     return int(value) if plain else None
@@ -253,7 +253,7 @@ class Mount(NamedTuple):
 
 
 def parse_mountinfo(data: bytes) -> List[Mount]:
-    """Parse /proc/PID/mountinfo; lines that make no sense are left out."""
+    """Parse /proc/PID/mountinfo; malformed lines are left out."""
     mounts = []
     for line in data.split(b"\n"):
         left, dash, right = line.partition(b" - ")
@@ -337,7 +337,7 @@ def _rest(fd: int, data: bytes, limit: int) -> bytes:
 
 
 def link(path: str) -> Optional[str]:
-    """Return where a symbolic link of /proc leads, or None where it cannot be read."""
+    """Return the target of a symbolic link of /proc, or None where it cannot be read."""
     try:
         return text(os.readlink(os.fsencode(path)))[:MAX_PATH]
     except OSError:
@@ -386,9 +386,9 @@ def states(pid: int, root: str = PROC) -> Dict[int, str]:
 
 
 def is_to_stop(pid: int, root: str = PROC) -> bool:
-    """Whether a process was told to stop by SIGSTOP, and has not had the processor since.
+    """Whether a SIGSTOP is pending for a process, which has not run since.
 
-    So in proc(5), SigPnd and ShdPnd. A tracer that dies right after it has attached leaves that.
+    See SigPnd and ShdPnd in proc(5). A tracer that dies right after it has attached leaves this.
     """
     for tid in numbers("%s/%d/task" % (root, pid)):
         pairs = parse_pairs(read("%s/%d/task/%d/status" % (root, pid, tid)) or b"")

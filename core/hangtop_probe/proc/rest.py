@@ -1,4 +1,4 @@
-"""Whether a process has run since its stacks were read: where it has not, they are the same still.
+"""Decide whether a process has run since its stacks were read: if not, they are unchanged.
 
 A thread that does not run cannot change its stack, and none gets onto a CPU without a mark in
 /proc/PID/task/TID/schedstat (time on a CPU, time it waited for one, how often it got one;
@@ -7,13 +7,15 @@ Documentation/scheduler/sched-stats.rst). In a hung job this spares nearly every
 
 from __future__ import annotations
 
-from typing import Dict, Generic, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Dict, Generic, Optional, Tuple, TypeVar
 
 from . import procfs
 
+if TYPE_CHECKING:
+    Mark = Tuple[Tuple[int, bytes], ...]
+    """Threads and how far each has run."""
+
 T = TypeVar("T")
-Mark = Tuple[Tuple[int, bytes], ...]
-"""Threads and how far each has run."""
 
 NO_PYTHON = frozenset(["gloo_tcp_loop", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_nccl2_heartbt"])
 """Threads that wake up all the time and never run Python: gloo/transport/tcp/loop.cc, and torch
@@ -55,20 +57,20 @@ def main_mark(pid: int) -> Optional[bytes]:
 
 
 class Rested(Generic[T]):
-    """What was read of processes that have not run since."""
+    """Results for processes that have not run since."""
 
     def __init__(self) -> None:
         self._kept: Dict[Tuple[int, int], Tuple[Mark, T]] = {}
 
     def find(self, identity: Tuple[int, int], now: Optional[Mark]) -> Optional[T]:
-        """Return what was read of a process when it was where it is ``now``."""
+        """Return the result read of a process at the mark ``now``, or None."""
         kept = self._kept.get(identity)
         return kept[1] if kept is not None and now is not None and kept[0] == now else None
 
     def keep(
         self, identity: Tuple[int, int], before: Optional[Mark], after: Optional[Mark], what: T
     ) -> None:
-        """Keep what was read between two marks, if the process did not run meanwhile."""
+        """Keep a result read between two marks, if the process did not run meanwhile."""
         self._kept.pop(identity, None)
         if before is not None and before == after:
             while len(self._kept) >= _MAX_KEPT:

@@ -1,4 +1,4 @@
-"""What discovery is told of one process, and what it alone tells."""
+"""One process as discovery sees it, and the roles that follow from it alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANK_THREADS = (
 
 
 class Candidate(NamedTuple):
-    """What discovery needs of one process of the node."""
+    """The facts about one process of the node that discovery needs."""
 
     pid: int
     ppid: int
@@ -26,42 +26,42 @@ class Candidate(NamedTuple):
     comm: str
     cmdline: Tuple[str, ...] = ()
     environ: Optional[Mapping[str, str]] = None
-    """None where it must not be read."""
+    """None where reading it is not permitted."""
     python: bool = False
     threads: FrozenSet[str] = frozenset()
     """Names of its threads, where it has more than one."""
     wrap_rank: Optional[int] = None
     """Index of an mp.spawn child, found in its stack."""
     local_rank: Optional[int] = None
-    """What a frame of its program calls its rank, found in its stack."""
+    """The rank that a frame of its program names."""
     first_argument: Optional[int] = None
-    """What multiprocessing called its function with, found in its stack."""
+    """The first argument of its multiprocessing target, from its stack."""
     told_rank: Optional[int] = None
-    """What it was seen to join its process group with."""
+    """The rank with which it joined its process group, from its stack."""
     known: Tuple[Optional[int], Optional[str]] = (None, None)
-    """The number that it was given before, and what said so."""
+    """Its earlier number and source."""
     rank_at_start: Optional[Tuple[int, str]] = None
-    """The number that it was started with, where it has set another one since."""
+    """The number at its start, where it has set another one since."""
     has_torch: bool = False
     """Whether torch is known to be loaded into it."""
     is_exiting: bool = False
-    """A stack sample found it at the end of a child of multiprocessing, or leaving its group."""
+    """Whether its multiprocessing target has ended or it leaves its group, by a stack sample."""
     is_worker: bool = False
-    """A stack sample found `_worker_loop` in it."""
+    """Whether a stack sample has `_worker_loop`."""
     worker_id: Optional[int] = None
     """DataLoader worker id found in a stack sample."""
     is_debug_server: bool = False
     is_agent: bool = False
-    """A stack sample found it in torchrun's rendezvous, whatever program it is."""
+    """Whether a stack sample shows torchrun's rendezvous, whatever the program."""
     framework: Optional[str] = None
-    """The launcher whose frames a stack sample found in it."""
+    """The launcher whose frames a stack sample has."""
 
 
 Table = Mapping[int, Candidate]
 
 
 def helper_of(c: Candidate) -> Optional[str]:
-    """Return which helper of a rank it is, if any."""
+    """Return the helper role of a process, or None."""
     if c.is_worker:
         return "dataloader-worker"
     if c.is_debug_server:
@@ -70,12 +70,12 @@ def helper_of(c: Candidate) -> Optional[str]:
 
 
 def in_group(c: Candidate) -> bool:
-    """Return whether it is in a process group."""
+    """Return whether the process is in a process group."""
     return bool(c.threads.intersection(RANK_THREADS))
 
 
 def label_of(role: str, c: Candidate, worker: Optional[int]) -> str:
-    """Return what a child of a rank is called."""
+    """Return the display name of a child of a rank."""
     if role == "dataloader-worker":
         return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
     names = {

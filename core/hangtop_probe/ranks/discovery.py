@@ -1,9 +1,9 @@
-"""Which processes are ranks, launchers and children of ranks: a pure function of a table.
+"""Classify processes as ranks, launchers and children of ranks: a pure function of a table.
 
-No ptrace and no launcher is needed: the environment a process was started with tells its rank,
-the parent chain tells which of several processes with one RANK is the rank, and names tell
-launchers and helpers. Ranks whose environment cannot be read are told by their threads or their
-launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack sample found.
+No ptrace and no launcher is needed. The environment at the start of a process has its rank, the
+parent chain decides which of several processes with the same RANK is the rank, and names identify
+launchers and helpers. Ranks with an unreadable environment are identified by their threads or
+their launcher. `mp.spawn` ranks come from `Candidate.wrap_rank`, which a stack sample sets.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .candidates import Candidate, Table, helper_of, in_group, label_of
 from .rankvariables import identity, rank_number, task_number
 
 _UNSURE = (None, launchers.AGENT, launchers.MULTIPROCESSING)
-"""What a program that started ranks by mp.spawn may be taken for before that is known."""
+"""Launcher kinds that mp.spawn may replace once a stack sample shows it."""
 
 
 class Attribution(NamedTuple):
-    """What one process is."""
+    """The role of one process."""
 
     role: str
     label: str
@@ -42,19 +42,19 @@ class Attribution(NamedTuple):
     launcher: Optional[str] = None
     worker_id: Optional[int] = None
     rank_disputed: Optional[str] = None
-    """What says another number than its own, and which."""
+    """Sources that say another rank number, with that number."""
 
 
 def attribute(
     table: Table, skip: FrozenSet[int] = frozenset(), named: FrozenSet[int] = frozenset()
 ) -> Dict[int, Attribution]:
-    """Return what every process that belongs to a training job is, by pid.
+    """Return the role of every process that belongs to a training job, by pid.
 
     Args:
         table: all processes.
         skip: processes that are never ranks: the probe itself and what started it.
-        named: processes the user named: Python programs that are ranks of their own where they
-            have no part in a job.
+        named: processes the user named: Python programs among them that belong to no job become
+            ranks of their own.
     """
     return _Discovery(table, skip, named).run()
 
@@ -75,7 +75,7 @@ class _Discovery:
             if role is not None and c.pid not in self.launchers
         }
         self.beside: Dict[int, int] = {}
-        """Controllers that started no rank: by pid, the launcher that started each."""
+        """The launcher that started each controller without ranks, by pid of the controller."""
         self.ranks: Dict[int, numbering.Numbered] = {}
         self.found: Dict[int, Attribution] = {}
 
@@ -103,7 +103,7 @@ class _Discovery:
         return found
 
     def _is_copy(self, c: Candidate) -> bool:
-        """Whether it is a forked child of a launcher that has not yet started its program."""
+        """Whether the process is a forked child of a launcher that has not yet run its program."""
         parent = self.table.get(c.ppid)
         return parent is not None and bool(c.cmdline) and parent.cmdline == c.cmdline
 
@@ -138,7 +138,7 @@ class _Discovery:
         return number
 
     def _numbered(self) -> Dict[int, numbering.Numbered]:
-        """Topmost Python process per job and rank; a mere wrapper gives way to its child."""
+        """Return the topmost Python process per job and rank; a wrapper gives way to its child."""
         numbers = {
             c.pid: number
             for c in self.table.values()
@@ -153,19 +153,24 @@ class _Discovery:
         numbers, starters = inherited.apart(numbers, below, joined)
         for pid in starters:
             self.launchers.setdefault(pid, launchers.MULTIPROCESSING)
-        ranks: Dict[int, numbering.Numbered] = {}
-        for pid, number in numbers.items():
-            mine = (number, identity(self.table[pid].environ or {}))
-            above = (
-                (numbers[a.pid], identity(a.environ or {}))
-                for a in self._ancestors(pid)
-                if a.pid in numbers
-            )
-            own = self.table[pid]  # what spawned it may be process 1, in a container
-            orphan = own.ppid <= 1 and self._spawn_parent(own) is None
-            if mine not in above and not (orphan and commands.is_spawned(own.cmdline)):
-                ranks[self._unwrapped(pid, numbers)] = number
-        return ranks
+        return {
+            self._unwrapped(pid, numbers): number
+            for pid, number in numbers.items()
+            if self._is_topmost(pid, numbers)
+        }
+
+    def _is_topmost(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> bool:
+        """Whether no ancestor is the same rank of the same job, and none was before it exited."""
+        own = self.table[pid]
+        mine = (numbers[pid], identity(own.environ or {}))
+        above = (
+            (numbers[a.pid], identity(a.environ or {}))
+            for a in self._ancestors(pid)
+            if a.pid in numbers
+        )
+        # In a container, its parent may be process 1.
+        orphan = own.ppid <= 1 and self._spawn_parent(own) is None
+        return mine not in above and not (orphan and commands.is_spawned(own.cmdline))
 
     def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
         """Step down from a Python wrapper to the Python process that is in a process group."""
@@ -194,7 +199,7 @@ class _Discovery:
         return parent.pid if parent is not None and parent.python else None
 
     def _add_families(self) -> None:
-        """Number processes in a process group that no variable numbers, by what else tells it."""
+        """Number processes in a process group that have no rank variable, by other sources."""
         families: Dict[object, List[Candidate]] = {}
         apart = self._told_apart()
         for c in sorted(self.table.values(), key=lambda c: (c.start, c.pid)):
@@ -212,7 +217,7 @@ class _Discovery:
         return numbering.of_family([_unnumbered(c) for c in family], taken)
 
     def _told_apart(self) -> Set[int]:
-        """Return programs of torch that one parent started, and titles or arguments tell apart."""
+        """Return torch programs with one parent whose titles or arguments have distinct ranks."""
         siblings: Dict[int, List[Candidate]] = {}
         for c in self.table.values():
             if c.has_torch and numbering.says_rank(c.cmdline) and self._may_be_rank(c):
@@ -225,25 +230,25 @@ class _Discovery:
         }
 
     def _left_group(self, c: Candidate) -> bool:
-        """Whether it seems to have left its group and is no child of a rank."""
+        """Whether the process seems to have left its group and is no descendant of a rank."""
         return c.is_exiting and not any(
             a.pid in self.ranks or a.is_exiting or in_group(a) for a in self._ancestors(c.pid)
         )
 
     def _family(self, c: Candidate) -> object:
-        """Return what ranks have in common that are numbered together: their store or parent."""
+        """Return the key of ranks that are numbered together: their store or parent."""
         environ = c.environ or {}
         store = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
         return store if all(store) else self._spawn_parent(c) or c.ppid
 
     def _note_parent(self, members: Sequence[Candidate]) -> None:
-        """Make a Python process that started ranks, and is none, their launcher."""
+        """Mark a Python process that started ranks, and is no rank, as their launcher."""
         for parent in {self._spawn_parent(c) for c in members}:
             if parent is not None and parent not in self.ranks and not in_group(self.table[parent]):
                 self.launchers.setdefault(parent, launchers.MULTIPROCESSING)
 
     def _note_controllers(self) -> None:
-        """Note what is above and beside the programs that started ranks."""
+        """Record the controllers above and beside the programs that started ranks."""
         may = {c.pid for c in self.table.values() if self._may_be_rank(c)}.difference(self.ranks)
         of_ray = [pid for pid in self.ranks if controllers.RAY_THREAD in self.table[pid].threads]
         starters = [pid for pid, kind in self.launchers.items() if kind in controllers.STARTERS]
@@ -253,7 +258,7 @@ class _Discovery:
         self.beside = controllers.beside(tree, self.launchers)
 
     def _add_unnumbered(self) -> None:
-        """Processes in a process group, or below a launcher, whose number cannot be read."""
+        """Add ranks without a number: in a process group, or unreadable below a launcher."""
         for c in self.table.values():
             if c.pid in self.ranks or not self._may_be_rank(c):
                 continue
@@ -263,7 +268,7 @@ class _Discovery:
                 self.ranks[c.pid] = None, None
 
     def _add_named(self) -> None:
-        """Take Python programs that the user named for ranks, where there are no others."""
+        """Add Python programs that the user named as ranks, unless they belong to a job."""
         members = {*self.ranks, *self.launchers}
         relatives = {a.pid for pid in members for a in self._ancestors(pid)}
         for pid in sorted(self.named & self.table.keys()):
@@ -341,9 +346,9 @@ class _Discovery:
         )
 
     def _add_orphans(self) -> None:
-        """Helpers whose rank is gone but which still hold its devices and ports.
+        """Add helpers whose rank has exited and which still hold its devices and ports.
 
-        A debug adapter is nobody's child while its rank lives, too.
+        Debug adapters are left out: they have no rank above them while the rank is alive, either.
         """
         for pid, role in self.helpers.items():
             c = self.table[pid]

@@ -9,7 +9,7 @@ from .rankvariables import rank_number
 if TYPE_CHECKING:
     from .candidates import Table
 
-Told = Tuple[int, str]
+    Told = Tuple[int, str]
 
 
 def apart(

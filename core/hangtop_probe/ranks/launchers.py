@@ -27,7 +27,7 @@ class Launcher:
     local_sizes: Tuple[str, ...] = ()
     nodes: Tuple[str, ...] = ()
     ids: Tuple[str, ...] = ()
-    """Variables that tell one job from another."""
+    """Variables that distinguish one job from another."""
     marks: Tuple[str, ...] = ()
     """Variables that it alone sets: one of them names it, or all of `A+B`."""
     modules: Tuple[str, ...] = ()

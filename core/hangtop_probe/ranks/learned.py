@@ -1,8 +1,8 @@
-"""What stacks tell of a process: which rank mp.spawn made it, what it joins, whom it serves."""
+"""Read from stacks what a process is: its mp.spawn rank, the group it joins, its framework."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..proc import procfs
 from . import naming
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from .rows import Row, Sample
 
 WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
-"""Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
+"""Function and file whose local `i` is the rank of an mp.spawn child (torch 1.13 to 2.15)."""
 _C10D = "torch/distributed/distributed_c10d.py"
 _RENDEZVOUS = "torch/distributed/rendezvous.py"
 _TOLD = (("_create_c10d_store", _RENDEZVOUS), ("init_process_group", _C10D))
-"""Whose `rank`, `world_size` and `port` say what a rank joins; of the second only once it waits."""
+"""Frames whose `rank`, `world_size` and `port` say what a rank joins; the second only counts once
+it waits."""
 _RANK_NAMES = ("global_rank", "rank", "world_rank", "tp_rank", "local_rank")
-"""What programs call their rank, the surest last word first."""
+"""Names that programs give their rank, the most reliable first."""
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _MEETING = "torch/distributed/elastic/rendezvous/"
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
@@ -28,16 +29,17 @@ _EXITS = (
     ("_exit_function", "multiprocessing/util.py"),
     ("destroy_process_group", _C10D),
 )
-"""Where a child of multiprocessing waits for its queues after its target; where a rank leaves."""
+"""A multiprocessing child waits for its queues here after its target; a rank leaves its group
+here."""
 _THREADS_END = ("_shutdown", "threading.py")
 _TARGET = ("run", "multiprocessing/process.py")
-"""What calls the function that a child of multiprocessing was started for."""
+"""The frame that calls the target function of a multiprocessing child."""
 _CHILD = ("_bootstrap", "multiprocessing/process.py")
-"""The first below the second: there a child of multiprocessing waits for its threads at last."""
+"""With `_THREADS_END` further in, a multiprocessing child waits for its threads before it exits."""
 
 
 class Learned(NamedTuple):
-    """What stack samples told about a process."""
+    """What stack samples have shown about a process."""
 
     wrap_rank: Optional[int] = None
     is_worker: bool = False
@@ -46,29 +48,29 @@ class Learned(NamedTuple):
     is_agent: bool = False
     told: Tuple[Optional[int], ...] = ()  # rank, world size and port it joins with; empty: unseen
     local_rank: Optional[int] = None
-    """What the outermost frame that has such a name calls its rank."""
+    """The rank in the outermost frame that has one of `_RANK_NAMES`."""
     first_argument: Optional[int] = None
-    """What multiprocessing was told to call its function with."""
+    """The first argument of the target function of a multiprocessing child."""
     is_exiting: bool = False
-    """A child of multiprocessing whose target has ended, or a rank that leaves its group."""
+    """Whether its multiprocessing target has ended, or the rank leaves its group."""
     framework: Optional[str] = None
-    """The launcher whose frames its stacks have."""
+    """The launcher whose frames are on its stacks."""
 
     @property
     def confirms(self) -> bool:
-        """Whether it tells what the process is, which frames of a framework do not."""
+        """Whether the process is identified, which frames of a framework alone do not do."""
         return self._replace(framework=None, first_argument=None) != Learned()
 
 
 def learn(result: Sample) -> Optional[Learned]:
-    """Return what frames tell about the process: mp.spawn rank, what it joins, its framework."""
+    """Return what frames say about the process: mp.spawn rank, group it joins, framework."""
     learned = _learn(result)
     framework = naming.of_stack([row[1] for rows in result.stacks.values() for row in rows])
     return (learned or Learned())._replace(framework=framework) if framework else learned
 
 
 def _learn(result: Sample) -> Optional[Learned]:
-    """Return what frames tell about the process, but for its framework.
+    """Return what frames say about the process, except for its framework.
 
     torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
     torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
@@ -82,28 +84,44 @@ def _learn(result: Sample) -> Optional[Learned]:
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             if thread is result.threads[0] and "/torch/" not in row[1]:
-                named = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
-                local_rank = next((rank for rank in named if rank is not None), local_rank)
-            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
-            if index is not None:
-                return Learned(wrap_rank=index, told=told)
-            if not told and variables and any(_is(row, one) for one in _TOLD):
+                local_rank = _own_rank(values, local_rank)
+            settled = _settled(row, rows, values)
+            if settled is not None:
+                return settled if settled.wrap_rank is None else settled._replace(told=told)
+            if not told and variables and _is_any(row, _TOLD):
                 names = ("rank", "world_size", "port")
                 told = tuple(procfs.decimal(values.get(name, "")) for name in names)
-            if _is(row, _WORKER):
-                number = procfs.decimal(values.get("worker_id", ""))
-                return Learned(is_worker=True, worker_id=number)
-            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
-                return Learned(is_debug_server=True)
-            if _MEETING in row[1]:
-                return Learned(is_agent=True)
-            if any(_is(row, one) for one in _EXITS) or _waits_for_threads(row, rows):
-                return Learned(is_exiting=True)
             if first is None and _is(row, _TARGET):
-                first = next((procfs.decimal(v["value"]) for v in inner if v["argument"]), None)
+                first = _first_argument(inner)
             inner = variables
     found = Learned(told=told, local_rank=local_rank, first_argument=first)
     return found if found != Learned() else None
+
+
+def _own_rank(values: Mapping[str, str], outer: Optional[int]) -> Optional[int]:
+    """Return the rank that the variables of a frame name, else ``outer``."""
+    numbers = (procfs.decimal(values.get(name, "")) for name in _RANK_NAMES)
+    return next((rank for rank in numbers if rank is not None), outer)
+
+
+def _first_argument(variables: Sequence[Message]) -> Optional[int]:
+    return next((procfs.decimal(v["value"]) for v in variables if v["argument"]), None)
+
+
+def _settled(row: Row, rows: Sequence[Row], values: Mapping[str, str]) -> Optional[Learned]:
+    """Return what the process is, if this frame alone identifies it."""
+    index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
+    if index is not None:
+        return Learned(wrap_rank=index)
+    if _is(row, _WORKER):
+        return Learned(is_worker=True, worker_id=procfs.decimal(values.get("worker_id", "")))
+    if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
+        return Learned(is_debug_server=True)
+    if _MEETING in row[1]:
+        return Learned(is_agent=True)
+    if _is_any(row, _EXITS) or _waits_for_threads(row, rows):
+        return Learned(is_exiting=True)
+    return None
 
 
 def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:
@@ -111,9 +129,13 @@ def _waits_for_threads(row: Row, rows: Sequence[Row]) -> bool:
 
 
 def joins(rows: Sequence[Row]) -> bool:
-    """Whether a stack waits in init_process_group, where what it was called with stands."""
+    """Whether a stack waits in init_process_group, whose arguments are in that frame."""
     inner = rows[0][1] if rows else ""
     return inner.endswith((_C10D, _RENDEZVOUS)) and any(_is(row, _TOLD[1]) for row in rows)
+
+
+def _is_any(row: Row, frames: Sequence[Tuple[str, str]]) -> bool:
+    return any(_is(row, frame) for frame in frames)
 
 
 def _is(row: Row, frame: Tuple[str, str]) -> bool:

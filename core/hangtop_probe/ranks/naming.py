@@ -1,4 +1,4 @@
-"""Which launcher of the table has started a rank, by all that tells it."""
+"""Name the launcher that started a rank, by its parents, variables, title and frames."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def of_parent(comm: str) -> Optional[str]:
 
 
 def of_process(name: str, cmdline: Sequence[str]) -> str:
-    """Return what a launcher's own process is called: a program by the name it was called by."""
+    """Return the display name of a launcher's own process: a program has the name it was run by."""
     program = os.path.basename(cmdline[0]) if cmdline else ""
     is_program = any(launchers.owner(field, program) for field in ("programs", "daemons"))
     return program if is_program else name
@@ -34,15 +34,15 @@ def of_rank(
     cmdline: Tuple[str, ...],
     framework: Optional[str],
 ) -> Optional[str]:
-    """Return the name of the most specific launcher of all that have to do with a rank.
+    """Return the name of the most specific launcher involved with a rank.
 
     Args:
-        above: that of the nearest launcher above it.
+        above: name of the nearest launcher above it.
         environ: its variables.
-        source: what its number is from.
+        source: source of its number.
         cmdline: its command line or title.
-        framework: that of its frames, which counts for no rank that RANK numbers: who set that
-            may be anybody.
+        framework: launcher of its frames; not used for a rank numbered by RANK, which any launcher
+            may have set.
     """
     marks = tuple(name for name in _MARKS if name in environ)
     return _first(above, marks, source, cmdline, None if source == "RANK" else framework)
@@ -57,15 +57,15 @@ def _first(
     framework: Optional[str],
 ) -> Optional[str]:
     title = " ".join(cmdline)
-    for one in launchers.TABLE:
-        numbers = {*one.ranks, *one.pmi_ranks, *one.tasks} - {"RANK"}
+    for launcher in launchers.TABLE:
+        numbers = {*launcher.ranks, *launcher.pmi_ranks, *launcher.tasks} - {"RANK"}
         if (
-            one.name in (above, framework)
+            launcher.name in (above, framework)
             or source in numbers
-            or any(set(marks).issuperset(mark.split("+")) for mark in one.marks)
-            or (one.title and re.match(one.title, title))
+            or any(set(marks).issuperset(mark.split("+")) for mark in launcher.marks)
+            or (launcher.title and re.match(launcher.title, title))
         ):
-            return one.name
+            return launcher.name
     return above
 
 
@@ -74,10 +74,14 @@ def of_file(path: str) -> Optional[str]:
     """Return the name of the launcher that a file in a stack belongs to."""
     if not any(part in path for part in _FRAMES):
         return None
-    return next(one.name for one in launchers.TABLE if any(part in path for part in one.frames))
+    return next(
+        launcher.name
+        for launcher in launchers.TABLE
+        if any(part in path for part in launcher.frames)
+    )
 
 
 def of_stack(paths: Sequence[str]) -> Optional[str]:
     """Return the first launcher of the table of those that files in a stack belong to."""
     names = {of_file(path) for path in paths}
-    return next((one.name for one in launchers.TABLE if one.name in names), None)
+    return next((launcher.name for launcher in launchers.TABLE if launcher.name in names), None)

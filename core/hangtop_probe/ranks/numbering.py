@@ -1,9 +1,9 @@
-"""Numbers of ranks that no RANK tells: a ladder of what else says so, the surest first.
+"""Number ranks that have no RANK variable, by a ladder of other sources, the surest first.
 
-For processes that are in a process group. A step counts for a whole family, the ranks of one
-store or of one parent on this node, and only where it tells all of them apart: a number that two
-have is none. So names of the rank axes mean what they mean to one another. Where no step tells
-them apart they have no number: the order in which they began is none.
+Only processes in a process group are numbered. A step applies to a whole family, the ranks of one
+store or of one parent on this node, and only if it gives each of them a distinct number. So names
+of the rank axes are read relative to one another. If no step does, the family has no numbers: the
+order of start is no source.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from .candidates import Table
 
 Numbered = Tuple[Optional[int], Optional[str]]
-"""A number, and what says so; None where nothing does."""
+"""A rank number and its source, None where unknown."""
 
 
 class Unnumbered(NamedTuple):
-    """What is known of a process whose number is asked for, in the order in which they began."""
+    """The known facts of a process to be numbered; families are ordered by start."""
 
     pid: int
     environ: Mapping[str, str]
     cmdline: Tuple[str, ...]
     local_rank: Optional[int] = None
-    """What a frame of its program calls its rank."""
+    """The rank that a frame of its program names."""
     first_argument: Optional[int] = None
-    """What multiprocessing called its function with."""
+    """The first argument of its multiprocessing target."""
     told_rank: Optional[int] = None
-    """What it was seen to join its process group with."""
+    """The rank with which it joined its process group, if a stack sample showed that."""
     known: Numbered = (None, None)
-    """What it was numbered by before: a title changes, and a frame is left."""
+    """Its earlier number and source: a title changes, and a frame returns."""
 
 
 NAMED = "--pid"
-"""What is said of a process that is no rank, and shown because the user named it."""
+"""Source given for a process that is no rank and is shown because the user named it."""
 Numbers = Dict[int, Numbered]
 """By pid."""
 
@@ -56,43 +56,44 @@ _LOCAL = launchers.every("local_ranks")
 _NODE = launchers.every("nodes")
 _LOCAL_SIZE = launchers.every("local_sizes")
 _AXES = ("DP", "PP", "TP")
-"""The outermost first, as vLLM and SGLang number their workers (vllm/distributed/parallel_state.py
-`initialize_model_parallel`, sglang/srt/distributed/parallel_state.py)."""
+"""Axes, the outermost first, as vLLM and SGLang number their workers
+(`initialize_model_parallel` in vllm/distributed/parallel_state.py,
+sglang/srt/distributed/parallel_state.py)."""
 _AXIS = re.compile(r"(?<![A-Za-z])(%s)[ _=:-]?(\d{1,5})(?!\d)" % "|".join(_AXES))
 _TITLE = re.compile(r"(?<![A-Za-z])rank[ _=:#-]{0,2}(\d{1,6})(?!\d)", re.I)
 _PART = re.compile(r"(?:local|node|group|tensor|pipeline|data|expert|[tpdec]p)[ _-]*$", re.I)
-"""Before a `rank` that is not the global one."""
+"""Text before a `rank` that is not the global one."""
 _CONTROLLER = re.compile(r"engine|server|manager|controller|router|tokenizer", re.I)
-"""In titles of what serves ranks: `VLLM::EngineCore_DP1`."""
+"""Words in titles of processes that serve ranks: `VLLM::EngineCore_DP1`."""
 _ARGUMENT = re.compile(r"--?(?:global[-_])?rank(?:=(\d{1,6}))?$")
 _LOCAL_ARGUMENT = re.compile(r"--?local[-_]rank(?:=(\d{1,6}))?$")
 
 
 def of_family(family: Sequence[Unnumbered], taken: Sequence[int] = ()) -> Numbers:
-    """Return the numbers of ranks of one family, beside those that others of it have already."""
+    """Return the numbers of the ranks of a family, distinct from those already ``taken`` in it."""
     for source, read in _LADDER:
         numbers = read(family)
         told = [number for number in numbers if number is not None]
         if len(set(told).difference(taken)) == len(family):
-            return {one.pid: (number, source) for one, number in zip(family, told)}
-    before = {one.known[0] for one in family}.difference(taken, (None,))
+            return {rank.pid: (number, source) for rank, number in zip(family, told)}
+    before = {rank.known[0] for rank in family}.difference(taken, (None,))
     kept = len(before) == len(family)
-    return {one.pid: one.known if kept else (None, None) for one in family}
+    return {rank.pid: rank.known if kept else (None, None) for rank in family}
 
 
 def _by_local_rank(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    """Local rank and node rank, as Lightning tells its children (plugins/environments)."""
+    """Return numbers by local rank and node rank, as Lightning sets them (plugins/environments)."""
     numbers: List[Optional[int]] = []
-    for one in family:
-        local = _first(one.environ, _LOCAL)
-        node = _first(one.environ, _NODE) or 0
-        size = _first(one.environ, _LOCAL_SIZE) or len(family)
+    for rank in family:
+        local = _first(rank.environ, _LOCAL)
+        node = _first(rank.environ, _NODE) or 0
+        size = _first(rank.environ, _LOCAL_SIZE) or len(family)
         numbers.append(None if local is None else node * size + local)
     return numbers
 
 
 def claims(cmdline: Sequence[str]) -> Dict[str, int]:
-    """Return the global rank that a title says, or an argument, by which of both."""
+    """Return the global rank in the title and in the arguments, by `title` and `argument`."""
     argument, title = _argument(cmdline, _ARGUMENT), _title_rank(cmdline)
     told = {"argument": argument, "title": title}
     return {where: number for where, number in told.items() if number is not None}
@@ -104,7 +105,7 @@ def disputed(
     table: Table,
     at_start: Optional[int] = None,
 ) -> Optional[str]:
-    """Return what says another number than a rank has, or the same of two that have none."""
+    """Return the sources that contradict a rank's number, or that two unnumbered ranks share."""
     number, told = ranks[pid][0], claims(table[pid].cmdline)
     if number is not None:
         if at_start is not None:
@@ -125,7 +126,7 @@ def _title_rank(cmdline: Sequence[str]) -> Optional[int]:
 
 
 def says_rank(cmdline: Sequence[str]) -> bool:
-    """Whether a title or an argument names a rank, or a place on the axes of a model."""
+    """Whether a title or an argument names a rank, or a position on the axes of a model."""
     if len(cmdline) != 1:
         return _argument(cmdline, _ARGUMENT) is not None
     title = cmdline[0]
@@ -138,7 +139,7 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
 
 
 def _by_title(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    titles = [" ".join(one.cmdline) if len(one.cmdline) == 1 else "" for one in family]
+    titles = [" ".join(rank.cmdline) if len(rank.cmdline) == 1 else "" for rank in family]
     named = [_TITLE.search(title) for title in titles]
     if all(named):
         return [int(match[1]) for match in named if match]
@@ -159,7 +160,7 @@ Step = Callable[[Sequence[Unnumbered]], List[Optional[int]]]
 
 def _by_argument(pattern: "re.Pattern[str]") -> Step:
     def read(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-        return [_argument(one.cmdline, pattern) for one in family]
+        return [_argument(rank.cmdline, pattern) for rank in family]
 
     return read
 
@@ -173,18 +174,18 @@ def _argument(cmdline: Sequence[str], pattern: "re.Pattern[str]") -> Optional[in
 
 
 def _by_function(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    return _of_all(family, [one.first_argument for one in family])
+    return _of_all(family, [rank.first_argument for rank in family])
 
 
 def _by_gpu(family: Sequence[Unnumbered]) -> List[Optional[int]]:
-    """GPUs that count up in the order of the start: either alone tells nothing."""
-    gpus = [_first(one.environ, ("CUDA_VISIBLE_DEVICES",)) for one in family]
+    """Return GPU numbers that count up in the order of start; neither alone is enough."""
+    gpus = [_first(rank.environ, ("CUDA_VISIBLE_DEVICES",)) for rank in family]
     return _of_all(family, gpus) if gpus == list(range(len(gpus))) else []
 
 
 def _of_all(family: Sequence[Unnumbered], numbers: List[Optional[int]]) -> List[Optional[int]]:
-    """Return numbers that count from 0, where they can be those of all ranks."""
-    sizes = {_first(one.environ, ("WORLD_SIZE",)) for one in family}
+    """Return ``numbers`` if they count from 0 and can be those of all ranks."""
+    sizes = {_first(rank.environ, ("WORLD_SIZE",)) for rank in family}
     counts = set(numbers) == set(range(max(len(family), 2)))
     return numbers if counts and sizes <= {None, len(family)} else []
 

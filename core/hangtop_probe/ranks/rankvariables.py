@@ -1,4 +1,4 @@
-"""What variables of its environment tell of a rank: its number, its job, who started it.
+"""Read from the environment of a rank its number, its job and its launcher.
 
 Which variables those are, the table `launchers` says.
 """
@@ -39,5 +39,5 @@ def task_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
 
 
 def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
-    """Return what tells one job from another."""
+    """Return the variables that distinguish one job from another."""
     return tuple(environ.get(name) for name in _IDENTITY)

@@ -1,4 +1,4 @@
-"""Which of the processes found the user asked for: those of a Slurm job, or of some pids."""
+"""Select the processes that the user asked for: of a Slurm job, or of the jobs of some pids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def of_slurm(
     roles: Mapping[int, Attribution], table: Table, jobs: FrozenSet[str], step: Optional[str]
 ) -> Dict[int, Attribution]:
-    """Leave out what says itself that it belongs to another Slurm job, or step of it.
+    """Leave out processes whose environment names another Slurm job, or another step of it.
 
-    What does not say (started over ssh, or not to be read) stays: nothing is hidden by mistake.
-    Launchers run in the batch step, so a step leaves out ranks only.
+    Processes without such variables (started over ssh, or unreadable) stay: nothing is hidden by
+    mistake. Launchers run in the batch step, so a step leaves out ranks only.
     """
 
     def stays(pid: int, role: Attribution) -> bool:
@@ -32,21 +32,21 @@ def of_slurm(
 
 
 def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
-    """Processes of jobs that a process has started, itself or through others."""
-    found, more = {pid}, {pid}
+    """Return the processes of jobs that descend from a process."""
+    pids, more = {pid}, {pid}
     while more:
-        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
-    return found & roles.keys()
+        pids |= (more := {c.pid for c in table.values() if c.ppid in more} - pids)
+    return pids & roles.keys()
 
 
 def _launchers_of(pid: int, roles: Mapping[int, Attribution]) -> Set[int]:
-    """The launchers above a process: that of a rank, and controllers that started it."""
-    found: Set[int] = set()
+    """Return the launchers above a process: that of a rank, and the controllers above that."""
+    launchers: Set[int] = set()
     above = roles[pid].launcher_pid
-    while above is not None and above in roles and above not in found:
-        found.add(above)
+    while above is not None and above in roles and above not in launchers:
+        launchers.add(above)
         above = roles[above].launcher_pid
-    return found
+    return launchers
 
 
 def restrict(
@@ -57,18 +57,14 @@ def restrict(
 ) -> Dict[int, Attribution]:
     """Keep the jobs of the processes the user named.
 
-    What was kept ``before`` and has no launcher now is kept: one that is killed leaves its ranks
-    behind.
+    Ranks that were kept ``before`` and have no launcher now are kept: a launcher that is killed
+    leaves its ranks behind.
 
-    A rank alone would look as if its peers had left. A named process that has no part in a job is
-    what started one (`hangtop run`, a script), else taken for a rank without a number.
+    The whole job is kept, since a rank alone would look as if its peers had exited. A named process
+    outside all jobs stands for the job it started (`hangtop run`, a script), else it becomes a rank
+    without a number.
     """
-    kept_before = (pid for pid in before if pid in roles)
-    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
-    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
-    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
-    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
-
+    pids = _widened(roles, table, pids, before)
     starting = {role.launcher_pid for role in roles.values()}
 
     def jobs(pid: int) -> Set[object]:
@@ -76,9 +72,10 @@ def restrict(
         rank = table.get(role.rank_pid or pid)
         told = identity(rank.environ or {}) if rank is not None else ()
         launcher = pid if pid in starting else role.launcher_pid
-        return {one for one in (launcher, told if any(told) else None) if one is not None}
+        keys: Set[object] = {launcher, told if any(told) else None}
+        return keys - {None}
 
-    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
+    named: Set[object] = set().union(*map(jobs, pids & roles.keys()))
     kept = {
         pid: role
         for pid, role in roles.items()
@@ -88,7 +85,17 @@ def restrict(
     }
     for above in [_launchers_of(pid, roles) for pid in kept]:
         kept.update((pid, roles[pid]) for pid in above)
-    for pid in pids:
-        if pid in table and pid not in kept:
-            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
+    for pid in sorted(pids & table.keys() - kept.keys()):
+        kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
     return kept
+
+
+def _widened(
+    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int], before: Iterable[int]
+) -> FrozenSet[int]:
+    """Return the named pids, with orphaned ranks, and with jobs in place of their starters."""
+    kept_before = (pid for pid in before if pid in roles)
+    orphans = (pid for pid in kept_before if roles[pid].role == "rank")
+    pids = pids.union(pid for pid in orphans if roles[pid].launcher_pid is None)
+    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
+    return frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())

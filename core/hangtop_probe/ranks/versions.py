@@ -1,6 +1,6 @@
-"""Which Python, torch, CUDA and NCCL a rank runs, without touching it.
+"""Read the versions of Python, torch, CUDA and NCCL that a rank runs, without touching it.
 
-The libraries a process has mapped tell where its torch lies; beside them are files that tell the
+The libraries a process has mapped show where its torch is installed; files beside them have the
 version. Nothing is run and nothing in the rank is asked. Sources:
 
 - python: the name of the interpreter, /proc/PID/exe, else of a mapped libpython.
@@ -8,9 +8,9 @@ version. Nothing is run and nothing in the rank is asked. Sources:
 - nccl: the name of the mapped libnccl.so.2.27.5, or of its wheel's folder beside torch's,
   nvidia_nccl_cu12-2.27.5.dist-info.
 
-Files are read from local file systems only: a server that is gone would hang whoever asks. What
-lies on a network file system is told by its folder instead (`torch_folder`), which is as good for
-telling nodes apart: one folder of one server is one version.
+Files are read from local file systems only: a server that is gone would hang the reader. A torch
+on a network file system is reported by its folder instead (`torch_folder`), which compares nodes as
+well: one folder of one server is one version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES = {"__version__": "torch", "cuda": "cuda", "hip": "hip"}
 
 
 def read(pid: int) -> Dict[str, str]:
-    """Return what is known of a process; empty as long as it has not loaded torch."""
+    """Return the known versions by name; empty as long as the process has not loaded torch."""
     maps = procfs.read_all("/proc/%d/maps" % pid, MAX_MAPS) or b""
     folder = _mapped(_TORCH, maps)
     if folder is None:
@@ -57,7 +57,7 @@ def read(pid: int) -> Dict[str, str]:
 
 
 def nccl(pid: int) -> Optional[str]:
-    """Return the version of the NCCL a process has mapped, with torch or without; None: unknown."""
+    """Return the version of the NCCL a process has mapped, even without torch, or None."""
     maps = procfs.read_all("/proc/%d/maps" % pid, MAX_MAPS) or b""
     library = _mapped(_NCCL, maps)
     if library is None:
@@ -91,7 +91,7 @@ def _torch(pid: int, folder: str, mounts: Sequence[procfs.Mount]) -> Dict[str, s
 def _nccl(
     pid: int, library: str, folder: Optional[str], mounts: Sequence[procfs.Mount]
 ) -> Optional[str]:
-    """The version in a library's own name, or in that of the wheel it came in."""
+    """Return the version in a library's own name, or in that of its wheel."""
     named = os.path.basename(library).partition(".so.")[2]
     if named.count(".") >= 1:
         return named

@@ -22,9 +22,18 @@ from array import array
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .recorderentry import MAX_FRAMES, clipped, normal, number
+
+if TYPE_CHECKING:
+    Call = Tuple[str, str, str, str, str]
+    """name as recorded, input sizes, output sizes, input types, output types."""
+    Site = Tuple[Tuple[str, str, int], ...]
+    """A stack, innermost first: function, file, line."""
+    Group = Tuple[str, str, Optional[str], Optional[int], Optional[int], int]
+    """name, description, ranks as recorded, last number enqueued, last number completed, and the
+    timeout of its last entry in milliseconds (0: not known)."""
 
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
@@ -66,14 +75,6 @@ _COUNTERS = ("last_enqueued_collective", "last_completed_collective")
 _BROKEN = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 _OPEN = bytes(not flag & DONE for flag in range(256))
 """Turns flags into marks: 1 for what is not over."""
-
-Call = Tuple[str, str, str, str, str]
-"""name as recorded, input sizes, output sizes, input types, output types."""
-Site = Tuple[Tuple[str, str, int], ...]
-"""A stack, innermost first: function, file, line."""
-Group = Tuple[str, str, Optional[str], Optional[int], Optional[int], int]
-"""name, description, ranks as recorded, last number enqueued, last number completed, and the
-timeout of its last entry in milliseconds (0: not known)."""
 
 
 class Status(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 _TOO_LARGE = 2**62
 MAX_FRAMES = 64
@@ -22,8 +22,6 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
     if isinstance(told, int) and abs(told) >= _TOO_LARGE:
         return None
     seq = number(told)
-    frames = entry.get("frames")
-    stack = frames[:MAX_FRAMES] if isinstance(frames, (list, tuple)) else ()
     return {
         "process_group": tuple(group or [str(pg_id)]),
         "pg_id": pg_id,
@@ -40,8 +38,14 @@ def normal(entry: object) -> Optional[Dict[str, Any]]:
         "record_id": number(entry.get("record_id")),
         "time_created_ns": number(entry.get("time_created_ns")),
         "timeout_ms": number(entry.get("timeout_ms")),
-        "frames": [frame for frame in stack if isinstance(frame, Mapping)],
+        "frames": _frames(entry.get("frames")),
     }
+
+
+def _frames(value: object) -> List[Mapping[str, Any]]:
+    """The frames of an entry, innermost first, without what is none."""
+    stack = value[:MAX_FRAMES] if isinstance(value, (list, tuple)) else ()
+    return [frame for frame in stack if isinstance(frame, Mapping)]
 
 
 def number(value: object) -> int:

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from ..net.sockets import Socket, Sockets, open_inodes
 from ..proc import procfs
 
+if TYPE_CHECKING:
+    Address = Union[str, Tuple[str, int]]
+    """Path of a unix socket, `\\0name` of an abstract one, or host and port."""
+
 THREAD = "pt_workerserver"
 MAX_ANSWER = 64 << 20
 _MAX_SIZE_LINE = 1024
-Address = Union[str, Tuple[str, int]]
-"""Path of a unix socket, `\\0name` of an abstract one, or host and port."""
 
 
 class NoHandler(ValueError):

@@ -1,68 +1,53 @@
-"""Masking of secrets in all texts that leave the node.
+"""Mask secrets in all texts that leave the node.
 
 Command lines, environments and logs hold access tokens (`--token hf_…`, WANDB_API_KEY,
-https://user:password@host). They are replaced here, before anything is sent; the head never
+https://user:password@host). They are replaced here, before anything is sent, so the head never
 sees them.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Callable, Iterable, List, Tuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Tuple
 
 from . import secretcommands, secretplaces, secrettokens
 from .secretforms import HEX, HEX_KEY, PREFIXED, RANDOM, TOKENS, is_digest, is_login, is_random
 from .secretnames import PLAIN_REPR, PLAIN_VALUE, SENSITIVE, is_secret, is_secret_name
 
-Note = Callable[[str], object]
+if TYPE_CHECKING:
+    Note = Callable[[str], object]
+
 
 MASK = "***"
 KERNEL_NAME = 15
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
 MIN_SECRET = 3
-"""Characters: what is shorter is not taken for a secret after a word such as `pass`."""
+"""Least characters of a secret after a word such as `pass`."""
 
-_HINTS = (
-    "pass",
-    "pw",
-    "pswd",
-    "pwd",
-    "secret",
-    "token",
-    "key",
-    "auth",
-    "cred",
-    "cookie",
-    "bear",
-    "sig",
-    "dsn",
-    "basic",
-    "psk",
-    "sess",
-    "jwt",
-    "contrase",
-    "senha",
-    "otp",
+_HINT_WORDS = (
+    "pass pw pswd pwd secret token key auth cred cookie bear sig dsn basic psk sess jwt contrase"
+    " senha otp"
 )
-"""What is in every text that `SENSITIVE` or a header is in, in small letters."""
+_HINTS = _HINT_WORDS.split()
+"""Texts in lower case of which each match of `SENSITIVE` or a header has one."""
 _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{20}")
-"""What is in every text with a token that has no hints below."""
+"""Words of which each token without hints below has one."""
 _WORD_NAMES = frozenset(
     ("pass", "token", "auth", "signature", "cookie", "credential", "credentials")
 )
-"""Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
+"""Names that are also words in sentences and code: `forward pass: 12ms`, `token = next(it)`."""
 _OF_CODE = frozenset(("pass", "token", "auth", "signature"))
-"""Of which there are lists in code and in what it prints: `tokens=["Hello"]`."""
+"""Names whose plural is common in code and its output: `tokens=["Hello"]`."""
 _SCHEMES = ("bearer", "basic", "token", "bot")
-"""Words before what is secret in a header that a shell has split."""
+"""Words before the secret in a header that a shell has split."""
 _NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
 _ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
 _DRAWN = re.compile(r"(?=\D{0,99}\d)[A-Za-z0-9_+/=-]{16,}$")
-"""No name of a variable."""
+"""A random word rather than the name of a variable."""
 _PEM = r"-{4,5} ?%s [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _PRIVATE_KEY = re.compile(
     r"%s[\s\S]*?(?:%s|\Z)|Private-Lines: \d{1,4}\s[\s\S]*?(?:Private-MAC: \S+|\Z)"
@@ -79,9 +64,9 @@ _URL_LOGIN = re.compile(
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
 _COLOUR = r"\x1b\[[0-9;]{0,20}m"
 _BEFORE = r"\s:,;{'\"(/\[$>=+`|&<"
-"""What may stand before a name."""
+"""Characters that may precede a name."""
 _ESCAPED = (("\\n", "\x1c"), ("\\r", "\x1d"), ("\\t", "\x1e"))
-"""White space as `repr` and JSON write it, and white space that stands for it meanwhile."""
+"""White space as `repr` and JSON write it, and its substitute while a text is masked."""
 _LINE_END = r"[\n\x1c]"
 _NEXT_LINE = (
     r"(?:(?:[|>][+-]?|\\)[^\S\n]{0,2}%s[ \t]{0,64}"
@@ -89,7 +74,7 @@ _NEXT_LINE = (
     r"|(?:return|continue|break|pass|raise|try|else)\b)"
     r"(?=['\"\\]|\S{1,400}[^\S\n]{0,4}(?:%s|$)))?" % (_LINE_END, _LINE_END, _LINE_END)
 )
-"""To a value that is alone on the next line, and is no code and no part of a mapping or a list."""
+"""The way to a value alone on the next line that is no code and no part of a mapping or list."""
 _NAMED_PART = r"[\w.-]{1,64}['\"]?\s{0,2}[:=]"
 _INLINE = re.compile(
     r"((?:^|[{before}]|{colour})-{{0,2}}[\w.-]{{0,64}}{name}[\w.-]{{0,64}}\\{{0,3}}['\"]?(?:\(\)|\])?(?:{colour})?\s{{0,24}}"
@@ -115,7 +100,7 @@ _LISTED = re.compile(
     % SENSITIVE,
     re.IGNORECASE,
 )
-"""An option and its value, or a pair, in a list that Python has written."""
+"""An option and its value, or a pair, in a list printed by Python."""
 _SEVERAL = re.compile(
     r"(%ss?['\"]?\s{0,2}[:=]\s{0,2}[bf]?)"
     r"([\[{][^\]})]{1,2000}|\([^)\]}\n]{1,400}|(?:%s[ \t]{0,32}-[ \t]{1,4}[^\n\x1c]{1,400}){1,64})"
@@ -127,94 +112,92 @@ _ITEM = re.compile(
     r"(['\"])([^'\"\n]{1,400})(\1(?:\s{0,2}:)?)"
     r"|(?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])(?<![\w.])[^\s,'\"\[\](){}=:]{6,400}(?![(\[=:])"
 )
-"""What may be secret in a list, and no key of a mapping."""
+"""An item of a list that may be secret, and is no key of a mapping."""
 _CALL = re.compile(r"(\b[\w.]{0,64}login)(\([^()\n]{1,400})")
 _GIVEN = re.compile(r"([(,]\s{0,4}(?:key\s?=\s?)?b?\\{0,3}['\"])[^'\"\\\n]{1,400}")
 _HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 
 
 def _ignore(kind: str) -> None:
-    """Nobody counts."""
+    """Do not count."""
 
 
 def mask_text(value: str, note: Note = _ignore) -> str:
-    """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`.
+    """Mask secrets in any text: known token forms, URL logins, `token=…`.
 
-    ``note`` is told the kind of everything that is masked.
+    ``note`` is called with the kind of each secret that is masked.
     """
 
-    def tail(kind: str) -> Callable[["re.Match[str]"], str]:
-        """Mask what follows the first group."""
+    if "\\" not in value or any(char in value for _, char in _ESCAPED):
+        return _mask(value, note)
+    for written, char in _ESCAPED:
+        value = value.replace(written, char)
+    value = _mask(value, note)
+    for written, char in _ESCAPED:
+        value = value.replace(char, written)
+    return value
 
-        def masked(match: "re.Match[str]") -> str:
-            if match.group(0)[len(match.group(1)) :].strip() != MASK:
-                note(kind)
-            return match.group(1) + MASK
 
-        return masked
-
-    def login(match: "re.Match[str]") -> str:
-        if match.group(0) != MASK:
-            note("login in a URL")
-        return MASK
-
-    escaped = "\\" in value and not any(char in value for _, char in _ESCAPED)
-    if escaped:
-        for written, char in _ESCAPED:
-            value = value.replace(written, char)
+def _mask(value: str, note: Note) -> str:
+    """Mask a text in which no white space is escaped."""
     if "PRIVATE KEY" in value or "Private-Lines: " in value:
         value = _mask_private_keys(value, note)
     if "@" in value or "%40" in value:
-        value = _URL_LOGIN.sub(login, value)
-        value = _LOGIN.sub(tail("login"), value)
+        value = _URL_LOGIN.sub(partial(_mask_login, note=note), value)
+        value = _LOGIN.sub(partial(_mask_tail, kind="login", note=note), value)
     lower = value.lower()
     for kind, form in secretplaces.places(lower):
-        value = form.sub(tail(kind), value)
+        value = form.sub(partial(_mask_tail, kind=kind, note=note), value)
     if any(map(lower.__contains__, _HINTS)):
-        value = _HEADER.sub(lambda match: _mask_header(match, note), value)
-        value = _SEVERAL.sub(lambda match: _mask_several(match, note), value)
-        value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
-        value = _OPTION.sub(lambda match: _mask_option(match, note), value)
-        value = _LISTED.sub(lambda match: _mask_listed(match, note), value)
+        for form, mask in _NAMED:
+            value = form.sub(partial(mask, note=note), value)
     if "login(" in value:
-        value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(tail("argument"), call[2]), value)
+        given = partial(_mask_tail, kind="argument", note=note)
+        value = _CALL.sub(lambda call: call[1] + _GIVEN.sub(given, call[2]), value)
+    option = partial(_mask_tail, kind="option", note=note)
     for form in secretcommands.forms(value):
-        value = form.sub(tail("option"), value)
+        value = form.sub(option, value)
     value = _mask_tokens(value, note)
     if _LONG_WORD.search(value):
-        value = PREFIXED.sub(lambda match: _mask_prefixed(match, note), value)
-    value = RANDOM.sub(lambda match: _mask_random(match, note), value)
-    if escaped:
-        for written, char in _ESCAPED:
-            value = value.replace(char, written)
-    return value
+        value = PREFIXED.sub(partial(_mask_prefixed, note=note), value)
+    return RANDOM.sub(partial(_mask_random, note=note), value)
+
+
+def _mask_tail(match: "re.Match[str]", kind: str, note: Note) -> str:
+    """Mask the text after the first group."""
+    if match.group(0)[len(match.group(1)) :].strip() != MASK:
+        note(kind)
+    return match.group(1) + MASK
+
+
+def _mask_login(match: "re.Match[str]", note: Note) -> str:
+    if match.group(0) != MASK:
+        note("login in a URL")
+    return MASK
 
 
 def _mask_tokens(value: str, note: Note) -> str:
-    """Mask what is known by its form wherever it stands."""
-
-    def token(kind: str) -> Callable[["re.Match[str]"], str]:
-        def masked(match: "re.Match[str]") -> str:
-            if kind == HEX_KEY and is_digest(match.string, match.start()):
-                return match.group(0)
-            note(kind)
-            return MASK
-
-        return masked
-
+    """Mask tokens that are recognised by their form alone."""
     if secrettokens.LONG.search(value):
         for hints, form in secrettokens.FORMS:
             if any(map(value.__contains__, hints)):
-                value = form.sub(token("API key"), value)
+                value = form.sub(partial(_mask_token, kind="API key", note=note), value)
     long = _LONG.search(value) is not None
     for kind, hints, form in TOKENS:
         if any(map(value.__contains__, hints)) if hints else long:
-            value = form.sub(token(kind), value)
+            value = form.sub(partial(_mask_token, kind=kind, note=note), value)
     return value
 
 
+def _mask_token(match: "re.Match[str]", kind: str, note: Note) -> str:
+    if kind == HEX_KEY and is_digest(match.string, match.start()):
+        return match.group(0)
+    note(kind)
+    return MASK
+
+
 def mask_name(name: str) -> str:
-    """Mask the name of a process or a thread, of which the kernel keeps the first 15 characters."""
+    """Mask the name of a process or a thread, which the kernel cuts to 15 characters."""
     masked = mask_text(name)
     if masked == name and len(name) == KERNEL_NAME:
         return secrettokens.BEGUN.sub(MASK, name)
@@ -222,7 +205,7 @@ def mask_name(name: str) -> str:
 
 
 def mask_value(name: str, value: str) -> str:
-    """Mask the value of a variable as Python writes it: all of it where the name tells."""
+    """Mask the repr of a variable's value: all of it if the name is sensitive."""
     if name != "key" and is_secret_name(name):
         return value if PLAIN_REPR.fullmatch(value) else MASK
     masked = mask_text("%s=%s" % (name, value))
@@ -231,12 +214,12 @@ def mask_value(name: str, value: str) -> str:
 
 @lru_cache(maxsize=4096)
 def mask_path(path: str) -> str:
-    """Mask a path or another link's target, which hardly ever holds anything."""
+    """Mask a path or another link's target, which rarely has a secret."""
     return mask_text(path)
 
 
 def _mask_private_keys(text: str, note: Note) -> str:
-    """Mask private keys in PEM, line by line, and the rest of one that began before the text."""
+    """Mask private keys in PEM, line by line, and the end of a key that began before the text."""
 
     def key(match: "re.Match[str]") -> str:
         note("private key")
@@ -313,14 +296,14 @@ def _mask_several(match: "re.Match[str]", note: Note) -> str:
 
 
 def _is_code(told: str, value: str) -> bool:
-    """Whether it is a line such as `kept[token] = node` or `def get_secret() -> Secret:`."""
+    """Whether the match is code, such as `kept[token] = node` or `def get_secret() -> Secret:`."""
     if told.endswith("()"):
         return value.endswith(":") or _CODE.match(value) is not None
     return told.endswith("]") and not _DRAWN.match(value)
 
 
 def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:
-    """Whether a name and what follows it are words of a sentence, or code, rather than a secret."""
+    """Whether a name and its value are words of a sentence, or code, rather than a secret."""
     if name in ("pwd", "PWD", "OLDPWD"):
         return value.startswith(("/", "~"))
     if name.strip("-").lower() not in _WORD_NAMES:
@@ -350,10 +333,20 @@ def _mask_option(match: "re.Match[str]", note: Note) -> str:
     return match.group(1) + MASK
 
 
-def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
-    """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; of some `-p X`.
+_NAMED = (
+    (_HEADER, _mask_header),
+    (_SEVERAL, _mask_several),
+    (_INLINE, _mask_inline),
+    (_OPTION, _mask_option),
+    (_LISTED, _mask_listed),
+)
+"""Patterns of named secrets, each with its replacement, in the order of use."""
 
-    Cut to 128 arguments of 512 characters each, which is said by a last argument.
+
+def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
+    """Mask a command line: `--token X`, `-u me:X`, `KEY=X`, URLs, known forms; for some `-p X`.
+
+    The result is cut to 128 arguments of 512 characters each; a last argument counts the others.
     """
     masked: List[str] = []
     given = list(arguments)
@@ -362,35 +355,43 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
     for number, argument in enumerate(given[:MAX_ARGUMENTS]):
         if expecting and argument.strip("'\"").lower() in _SCHEMES:
             masked.append(argument)
-            continue
-        name, equals, value = argument.partition("=")
-        if number in hidden or (expecting and not argument.startswith("-")):
-            start = hidden.get(number, 0)
-            plain = argument[start:] == MASK or (
-                not start and number not in hidden and PLAIN_VALUE.match(argument)
-            )
-            masked.append(argument if plain else mask_text(argument[:start]) + MASK)
-            if not plain:
-                note("option")
+        elif number in hidden or (expecting and not argument.startswith("-")):
+            masked.append(_mask_given(argument, hidden.get(number), note))
             expecting = False
-            continue
-        before = given[number - 1] + " " if number else ""
-        is_plain = is_digest(before, len(before)) and HEX.fullmatch(argument)
-        header = argument.endswith(":") and is_secret_name(argument.strip("{[('\":"))
-        option = argument.startswith("-")
-        expecting = header or (option and not equals and " " not in name and is_secret_name(name))
-        if equals and " " not in name and is_secret(name, value):
-            masked.append(name + "=" + MASK)
-            if value != MASK:
-                note("option")
         else:
-            shown = argument if is_plain else mask_text(argument, note)
-            masked.append(cut(shown, MAX_ARGUMENT))
+            masked.append(_mask_argument(argument, given[number - 1] + " " if number else "", note))
+            expecting = _announces(argument)
     if len(given) > MAX_ARGUMENTS:
         masked.append("… %d more" % (len(given) - MAX_ARGUMENTS))
     return tuple(masked)
 
 
+def _mask_given(argument: str, start: Optional[int], note: Note) -> str:
+    """Mask an option's value from ``start`` on, or, with None, all of it unless it is plain."""
+    if argument[start:] == MASK or (start is None and PLAIN_VALUE.match(argument)):
+        return argument
+    note("option")
+    return mask_text(argument[: start or 0]) + MASK
+
+
+def _announces(argument: str) -> bool:
+    """Whether the next argument is a secret: after `--token` or `Authorization:`."""
+    if argument.endswith(":") and is_secret_name(argument.strip("{[('\":")):
+        return True
+    is_option = argument.startswith("-") and "=" not in argument and " " not in argument
+    return is_option and is_secret_name(argument)
+
+
+def _mask_argument(argument: str, before: str, note: Note) -> str:
+    name, equals, value = argument.partition("=")
+    if equals and " " not in name and is_secret(name, value):
+        if value != MASK:
+            note("option")
+        return name + "=" + MASK
+    is_plain = is_digest(before, len(before)) and HEX.fullmatch(argument)
+    return cut(argument if is_plain else mask_text(argument, note), MAX_ARGUMENT)
+
+
 def cut(value: str, room: int) -> str:
-    """The first ``room`` characters, of which the last says that there were more."""
+    """Return at most ``room`` characters, the last of which is an ellipsis if the text is cut."""
     return value if len(value) <= room else value[: room - 1] + "…"

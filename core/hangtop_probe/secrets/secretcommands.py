@@ -1,4 +1,4 @@
-"""Secrets that programs take under no telling name: `mysql -p…`, `curl -u me:…`."""
+"""Find secrets that programs take without a sensitive name: `mysql -p…`, `curl -u me:…`."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ COMMANDS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         ),
     )
 )
-"""What is in every text that has one, and what stands before the secret, and it: all bounded."""
+"""Hints of which each match has one, the text before the secret, and the secret: all bounded."""
 _APART = re.compile(r"[\s'\"|;&]")
 
 
 def hidden(arguments: Sequence[str]) -> Dict[int, int]:
-    """Return which arguments hold such a secret, and from which of their characters on."""
+    """Return the indices of arguments with such a secret, and the offset at which it begins."""
     line = " ".join(_APART.sub("_", argument) for argument in arguments)
     found: Dict[int, int] = {}
     for form in forms(line):
@@ -114,7 +114,7 @@ def hidden(arguments: Sequence[str]) -> Dict[int, int]:
 
 
 def forms(text: str) -> "Iterator[re.Pattern[str]]":
-    """Return those of the forms that the text may have: looking for one is slow."""
+    """Return the forms whose hints are in the text: searching for a form is slow."""
     return (form for hints, form in COMMANDS if any(map(text.__contains__, hints)))
 
 

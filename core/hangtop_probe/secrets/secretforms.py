@@ -1,4 +1,4 @@
-"""Forms of tokens and keys that are known wherever they stand, and how random a word looks."""
+"""Forms of tokens and keys that are recognised anywhere, and tests for random words."""
 
 from __future__ import annotations
 
@@ -101,25 +101,25 @@ TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
         (HEX_KEY, "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
     )
 )
-"""Forms that are known wherever they stand: keys of Weights & Biases have 40 hex digits, those of
-AWS 40 characters. With each what is in every text that has one, for looking is slow."""
+"""Forms that are recognised anywhere: keys of Weights & Biases have 40 hex digits, those of AWS 40
+characters. Each has hints of which every match has one, since searching is slow."""
 
 RANDOM = re.compile(
     r"((?:^|[\s,;{(\[&?>=])['\"\\]{0,4}([\w.-]{1,64})"
     r"(?:['\"\]\\]{0,4}\s{0,2}(?:[=:-]>|:=|==?|:|\u2192)\s{0,2}b?['\"\\]{0,4}|\(b?['\"])"
     r"|^b?['\"])([A-Za-z0-9+/_-]{16,400}={0,2})(?![\w.:/+@-])"
 )
-"""What is assigned to a name or given to what is called so, or is all there is between quotes."""
+"""A word assigned to a name or passed to a function of that name, or alone between quotes."""
 _NO_SECRET = re.compile(
     r"(?:id|uuid|sha\d*|md5|hash|digest|checksum|crc\w*|etag|commit|rev(?:ision)?|version|fingerprint)s?$",
     re.IGNORECASE,
 )
-"""Names of what only looks so, and tells one thing from another."""
+"""Names of identifiers that only look random."""
 _TELLING = re.compile(
     r"(?:^|[-_.])(?:api|auth|key|pat|wandb|hf|comet|neptune|login)\d{0,2}(?:$|[-_.])|[a-z]key\d{0,2}$",
     re.IGNORECASE,
 )
-"""Names that make a secret of what else would be a digest, or a word."""
+"""Names whose value is a secret even if it looks like a digest or a word."""
 _NO_KEY = re.compile(r"cache|public|sort|group|store|primary|foreign|hash|partition", re.IGNORECASE)
 HEX = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _OF_DIGEST = re.compile(
@@ -128,12 +128,12 @@ _OF_DIGEST = re.compile(
     re.IGNORECASE,
 )
 MIN_RANDOM = 20
-"""Characters of a word that is a secret under any name."""
+"""Least characters of a word that is a secret under any name."""
 PREFIXED = re.compile(
     r"(?<![\w./+@-])(?:[A-Za-z][A-Za-z0-9]{1,11}[_.-](?:[A-Za-z0-9]{1,10}[_-]){0,2}|(?<![=:'\"])(?=\w{32}))"
     r"([A-Za-z0-9]{20,400})(?![\w/+]|[.-]\w)"
 )
-"""A short word and a long one behind it, as most makers write their keys, or a longer one alone."""
+"""A short word followed by a long one, as most vendors write keys, or a longer word alone."""
 _CLASSES = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-",
     "a" * 26 + "A" * 26 + "0" * 10 + "/" * 4,
@@ -141,12 +141,12 @@ _CLASSES = str.maketrans(
 
 
 def is_digest(text: str, start: int) -> bool:
-    """Whether what stands before a place says that a digest of git follows, as `--revision`."""
+    """Whether the text before a position announces a git digest, as `--revision` does."""
     return _OF_DIGEST.search(text, max(start - 24, 0), start) is not None
 
 
 def is_login(word: str) -> bool:
-    """Whether a word is a user and a password in base64, as a Basic header has them."""
+    """Whether a word is user and password in base64, as in a Basic header."""
     try:
         return b":" in binascii.a2b_base64(word + "==")
     except ValueError:
@@ -154,10 +154,10 @@ def is_login(word: str) -> bool:
 
 
 def is_random(name: str, word: str) -> bool:
-    """Whether a word is as mixed as a key that was drawn: of small and large letters and digits.
+    """Whether a word mixes lower case, upper case and digits as a random key does.
 
-    Words of code, models and paths change less between these, or have more between them; digests,
-    commits and ids in hex have small letters alone, and are keys only under a name that tells.
+    Words of code, models and paths alternate less, or have more separators; digests, commits and
+    ids in hex have lower case only, and are keys only under a sensitive name.
     """
     whole = word.rstrip("=").translate(_CLASSES)
     classes = whole.replace("/", "")

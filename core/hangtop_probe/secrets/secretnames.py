@@ -1,11 +1,11 @@
-"""Names of what is secret: of options, variables, keys and headers."""
+"""Names of secrets: of options, variables, keys and headers."""
 
 from __future__ import annotations
 
 import re
 
 MAX_NAME = 256
-"""Characters of the name of an option or a variable; what is longer is none, and costs time."""
+"""Most characters of a name; longer ones are no names, and matching them is slow."""
 
 SENSITIVE = (
     r"(?:pass(?:word|wort|wd|phrase|code|key)?|contrase[nñ]a|senha|pswd|pwd|pw|secret|token|jwt"
@@ -14,7 +14,7 @@ SENSITIVE = (
     r"|auth(?:orization)?|cred(?:ential)?s?|cookie|bearer|signature|dsn|psk|bindpw"
     r"|key[-_]data|j?sessionid|phpsessid|csrftoken|otp|access[-_]?code|g(?:h|it|ithub|itlab)[-_]pat)"
 )
-"""What such a name has in it, where it is no word of its own."""
+"""Parts of sensitive names."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % SENSITIVE, re.IGNORECASE)
 _GLUED_NAME = re.compile(
     r"(?:pass(?:word|wd|phrase)|p(?:s|ass)?wd|secret|(?:api|access|secret)key"
@@ -38,13 +38,13 @@ _HARMLESS = re.compile(
 )
 _PLAIN = r"(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none|(?:str|bytes|int)[:)]{0,2})"
 PLAIN_VALUE = re.compile(r"^(?:%s(?:,%s)*)?$" % (_PLAIN, _PLAIN), re.IGNORECASE)
-"""What is no secret under any name: numbers, types."""
+"""Values that are no secret under any name: numbers, types."""
 
 PLAIN_REPR = re.compile(
     r"(?:-?[0-9][0-9_.eE+-]*|True|False|None|b?['\"]{2}|\[\]|\{\}|\(\)"
     r"|<[\w.]{1,99} (?:object )?at 0x[0-9a-f]+>)?"
 )
-"""What is no secret as the value of any variable, as Python writes it."""
+"""Reprs that are no secret as the value of any variable."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -56,5 +56,5 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether what is given under this name is a secret: not empty, a number, a yes or no."""
+    """Whether a value under this name is a secret: not empty, a number, a yes or no."""
     return is_secret_name(name) and not PLAIN_VALUE.match(value)

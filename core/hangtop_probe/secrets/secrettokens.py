@@ -1,7 +1,7 @@
-"""Forms of the keys and tokens of single makers, by what they begin with.
+"""Forms of the keys and tokens of single vendors, by their prefixes.
 
-They are public, in the makers' documents and in the rules of gitleaks, trufflehog, kingfisher and
-detect-secrets. What has no such form is known by its name or its place, if at all.
+They are public, in the vendors' documents and in the rules of gitleaks, trufflehog, kingfisher and
+detect-secrets. Secrets without such a form are recognised by their name or place, if at all.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _PREFIXES = """
     sntryi_ sntrys_ sntryu_ sq0atp- sq0idp- tk-us- tvly- whsec_ xaat- xapt- xkeysib-
     xsmtpsib- bce-v3/
 """
-"""What keys of one maker each begin with, and no word; 20 characters or more follow."""
+"""Prefixes of keys of one vendor each that begin no word; 20 characters or more follow."""
 _SHORT_PREFIXES = """
     aio_ EZAK EZTK flb_live_ fpk_ fw_ hcaik_ hcxik_ ico- jina_ ion_ napi_ nfp_ npg_ odt_ p8e-
     pa- pat_ phx_ pnb_ pnu_ rdme_ re_ rnd_ rpa_ shltm_ slk_ sqa_ sqp_ squ_ tfp_ vcp_ vcst_
 """
-"""Words may begin so, too: 20 letters and digits follow without anything between, one a digit."""
+"""Prefixes that words may have, too: 20 letters and digits must follow, one of them a digit."""
 _OTHERS = """
     hf_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ sk- sk_ rk_ r8_ gsk_ dapi SG\\. hvs\\. dop_v1_
     dckr_pat_ lin_api_ pcsk_ xai- pplx- lsv2_ glsa_ glc_ ntn_ shpat_ tskey- PMAK- xox[a-z]-
     xapp- AKIA ASIA LTAI AIza ya29\\. GOCSPX- npm_ pypi- rubygems_ eyJ
 """
-"""What other keys begin with, whose forms are in `secretforms`."""
+"""Prefixes of other keys, whose forms are in `secretforms`."""
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _MIXED = r"(?=[a-z0-9_-]{0,60}[A-Z])(?=[A-Z0-9_-]{0,60}[a-z])"
 
@@ -80,11 +80,11 @@ BEGUN = re.compile(
     r"(?<![A-Za-z0-9])(?:%s)(?=[A-Za-z_-]{0,12}\d)[A-Za-z0-9_=+-]{4,}$"
     % "|".join((_PREFIXES + _SHORT_PREFIXES + _OTHERS).split())
 )
-"""The first characters of such a key, at the end of a text that was cut."""
+"""The beginning of such a key, at the end of a cut text."""
 LONG = re.compile(r"[A-Za-z0-9_=/+-]{20}")
-"""What is in every text that has one of `FORMS`."""
+"""A word that each match of `FORMS` has."""
 FORMS: Tuple[Tuple[Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
     (tuple(hints.split()), re.compile(r"(?<![A-Za-z0-9_.-])(?:%s)" % form))
     for hints, form in _FORMS
 )
-"""With each what is in every text that has one, for looking is slow."""
+"""Forms, each with hints of which every match has one, since searching is slow."""

@@ -1,4 +1,4 @@
-"""To or from whom a rank sends or receives, as the variables of torch's own functions say."""
+"""Find the peer of a send or receive in the variables of torch's own functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _CALLS = ("send", "recv", "send_object_list", "recv_object_list")
 _NAMES = ("dst", "src")
-"""Arguments of these that are ranks of the job, torch 2.13; `group_dst` is one of a group."""
+"""Arguments that are ranks of the job (torch 2.13); `group_dst` would be a rank of the group."""
 _FILE = "torch/distributed/distributed_c10d.py"
 
 
@@ -22,7 +22,10 @@ def passes(rows: List[Row]) -> bool:
 
 
 def ordered(main: int, result: Sample, wants: bool) -> List[Message]:
-    """Thread ``main`` first; of variables that only we wanted, the ends of sends and receives."""
+    """Return the threads, ``main`` first, with their variables masked.
+
+    Unless the user ``wants`` variables, only the peers of sends and receives are kept.
+    """
     if wants:
         kept = [dict(one, locals=_masked(one["locals"])) for one in result.threads]
     else:
@@ -34,7 +37,7 @@ def ordered(main: int, result: Sample, wants: bool) -> List[Message]:
 
 
 def _masked(variables: List[List[Message]]) -> List[List[Message]]:
-    """By frame, with what looks like a secret in their values masked."""
+    """Return variables by frame, with secrets in their values masked."""
     return [
         [dict(one, value=mask_value(one["name"], one["value"])) for one in frame]
         for frame in variables
@@ -42,7 +45,7 @@ def _masked(variables: List[List[Message]]) -> List[List[Message]]:
 
 
 def _ends(rows: List[Row], variables: List[List[Message]]) -> List[List[Message]]:
-    """By frame; empty where a stack neither sends nor receives."""
+    """Return the peers by frame; empty where a stack neither sends nor receives."""
     if not passes(rows):
         return []
     return [

@@ -1,7 +1,7 @@
-"""The thread in which a rank runs its program: not always the main thread.
+"""Find the thread in which a rank runs its program: not always the main thread.
 
 Ray Train calls the training function in a thread of a worker whose main thread serves Ray
-(ray/_private/worker.py `main_loop`), and others do alike. There the main thread has frames of a
+(ray/_private/worker.py `main_loop`), as do other frameworks. There the main thread has frames of a
 framework only, none of the user's code or of torch, and another thread has.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..ranks.rows import Row, Sample
 
 _FILELESS = ("<dynamic-code>", "<stdin>", "<ipython-input", "<doctest ")
-"""Of functions that came pickled, by cloudpickle 3.1, or were typed. Others a library has made."""
+"""File names of functions from cloudpickle 3.1 or typed code; libraries make all others."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -44,7 +44,7 @@ def _is_torchs(row: Row) -> bool:
 
 
 def _is_users(row: Row) -> bool:
-    """Whether a frame is of no library: neither Python's, nor installed, nor native."""
+    """Whether a frame is the user's code: not Python's library, not installed, not native."""
     path = str(row[1])
     own = not _is_installed(row) and "/lib/python3" not in path and not _is_torchs(row)
     return own and (path.endswith(".py") or path.startswith(_FILELESS))

@@ -1,7 +1,7 @@
-"""The line of code behind a frame, read only where reading cannot hang.
+"""Read the line of code of a frame, only where reading cannot hang.
 
-A file on a network file system whose server is gone would hang the probe as it hangs the rank,
-so a line is read only from a local file system (`localpath`).
+A file on a network file system with a dead server would hang the probe as it hangs the rank, so
+lines are read from local file systems only (`localpath`).
 """
 
 from __future__ import annotations
@@ -11,45 +11,47 @@ import re
 import stat
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..files import localpath
 from ..proc import procfs
 from ..secrets import mask
 from . import blocks, rankflags, worklists
 
+if TYPE_CHECKING:
+    _Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
+
 MAX_FILE = 2 << 20
 MAX_LINE = 200
 NEWER = "  (as it is now: this file is newer than the process)"
-"""Behind a line of a file that somebody may have edited since the process read it."""
+"""Suffix of a line whose file may have been edited since the process read it."""
 _MAX_READ = 2000
-"""Bytes of a line that are looked at for secrets, before it is cut."""
+"""Bytes of a line that are searched for secrets, before it is cut."""
 _CACHED_LINES = 2000
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
 _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 _MAX_OWN = 8
-"""Of the innermost own frames, how many are told what they stand in."""
+"""Innermost own frames whose surrounding blocks are reported."""
 _MAX_HEAD = 120
 _INLINE = ("comp>", "<genexpr>")
-"""How the names of functions end that are loops in a line."""
+"""Endings of the names of functions that are loops in one line."""
 _OF_RANK = re.compile("rank|main|master|leader|chief|primary|process|procid|zero|root", re.I)
 _HANDLER = re.compile(
     r"def \w+\((?:self, |cls, )?_*(?:s|n|_|code|sig\w*|num\w*)\b[^,]*, _*(?:f|frame|frm|stack)\b"
 )
-"""The head of a function that handles signals, as most call what it gets: `(signum, frame)`."""
+"""The head of a signal handler, by the usual names of its arguments: `(signum, frame)`."""
 _HOW = ("", "else: ", "past: ", "", "at: ")
 _COMMENT = re.compile(rb"\s#[^'\"]*$")
 _STARTS = re.compile(rb"^[^#\n]*\b(?:batch_)?i(?:send|recv)(?:_irecv)?\s*[(,]", re.M)
-"""Sends and receives that give handles, which `x.wait()` waits on."""
+"""Sends and receives that return handles, which `x.wait()` waits on."""
 _LATER = re.compile(rb"async_op\s*=\s*True")
 _SHORT = re.compile(r"\b(and|or|if)\b")
 _CACHED_FILES = 16
-_Parsed = Tuple[List[blocks.Statement], List[bytes], Dict[str, str]]
 _files: Dict[Tuple[str, int, int], _Parsed] = {}
-"""The statements of own files, their lines and what they keep of the rank; a program has few of
-them on its stacks."""
+"""Statements, lines and rank flags of own files; a program has few of them on its stacks."""
 _reading = threading.Lock()
-"""Stacks of several processes are read at the same time, mostly of the same files."""
+"""Held while a file is read: stacks of several processes mostly have the same files."""
 
 
 def shorten(path: str) -> str:
@@ -67,110 +69,126 @@ def is_library(file: str) -> bool:
 
 
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
-    """Put the line into the innermost Python frame, the innermost own one and comprehensions.
+    """Put source lines into the innermost Python frame, the innermost own one and comprehensions.
 
-    And into the two own ones outside of that, where one call is in another one. Own frames are told
-    the loops and conditions that they stand in, too.
+    The next two own frames get theirs where it has a call within a call. Own frames also get the
+    loops and conditions around their line.
     """
-    python = [row for row in rows if not row[4]]
-    own = [row for row in python if not is_library(row[1])][:_MAX_OWN]
-    chosen = python[:1] + own[:1] + [row for row in own if row[0].endswith(_INLINE)]
-    callers = [row for row in own[1:3] if row not in chosen]
-    mounts: Optional[List[procfs.Mount]] = None
-    for row in chosen + callers:
+    own = [row for row in rows if not row[4] and not is_library(row[1])][:_MAX_OWN]
+    mounts = lru_cache(1)(procfs.mounts)
+    for row, is_caller in _chosen(rows, own):
         if row[5] is None and row[1].startswith("/"):
-            if mounts is None:
-                mounts = procfs.mounts(str(pid))
-            row[5] = line(pid, row[1], row[3], mounts)
-            if row in callers and str(row[5]).count("(") < 2:
+            row[5] = line(pid, row[1], row[3], mounts(str(pid)))
+            if is_caller and str(row[5]).count("(") < 2:
                 row[5] = None
     for row in own:
         if row[1].startswith("/"):
-            mounts = procfs.mounts(str(pid)) if mounts is None else mounts
-            row[6:] = around(pid, row[1], row[3], mounts) or (None, None)
+            row[6:] = around(pid, row[1], row[3], mounts(str(pid))) or (None, None)
+
+
+def _chosen(rows: Sequence[List[Any]], own: List[List[Any]]) -> List[Tuple[List[Any], bool]]:
+    """Return the frames whose line is wanted, each with whether it is only a caller."""
+    chosen = [row for row in rows if not row[4]][:1] + own[:1]
+    chosen += [row for row in own if row[0].endswith(_INLINE)]
+    callers = [(row, True) for row in own[1:3] if row not in chosen]
+    return [(row, False) for row in chosen] + callers
 
 
 def around(
     pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]
 ) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
-    """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
+    """Return line and text of the blocks around line ``number`` of ``path``, outermost first.
 
-    First loops and conditions: `for x in y:`, `if x:`, `else: if x:` in the `else` of that, `past:
-    if x: return`. Of those that may ask for the rank also `@x`, and `at: x and y()` for itself; and
-    the head of a function that handles signals, before them; and `made: x = isend(y)`, where such
-    handles are waited on; `while x:  # ends` where each turn takes something away (`worklists`).
-    Then `with x:`, `except x:`, `finally:`, and the first statement of each `try` before it. None
-    where the file cannot be read, or is newer than the process.
+    The first list has loops and conditions: `for x in y:`, `if x:`, `else: if x:` in its `else`,
+    `past: if x: return`. If they may depend on the rank, also `@x`, and `at: x and y()` for the
+    line itself; the head of a signal handler before them; `made: x = isend(y)` where such handles
+    are waited on; `while x:  # ends` where the loop terminates (`worklists`). The second list has
+    `with x:`, `except x:`, `finally:`, and the first statement of each earlier `try`. None where
+    the file cannot be read, or is newer than the process.
     """
     path_here = localpath.of(pid, path, mounts) if number > 0 else None
     found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
     if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
-    statements, lines, flags = found[0]
+    return _around(found[0], number)
+
+
+def _around(parsed: _Parsed, number: int) -> Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]:
+    statements, lines, flags = parsed
     both: Tuple[List[Tuple[int, str]], List[Tuple[int, str]]] = [], []
     own = [one[:2] for one in statements if one.first <= number <= one.last]
     for first, last, how in blocks.around(statements, number) + [(*one, 4) for one in own[:1]]:
-        text = _head(lines[first - 1 : last])
-        if (text[:2] in ("if", "el") or how == 4) and not _OF_RANK.search(text):
-            names = re.findall(r"[\w.]+", text)
-            keys = [key for one in names for key in (rankflags.EXACT + one, one.rpartition(".")[2])]
-            text += next(("  # " + flags[key] for key in keys if key in flags), "")
+        text = _flagged(_head(lines[first - 1 : last]), how, flags)
         if text[:6] == "while " and worklists.ends(statements, lines, first):
             text += "  # ends"
         if (how or 0) < 3 or (_OF_RANK.search(text) and (how != 4 or _SHORT.search(text))):
             both[how is None].append((first, _HOW[how or 0] + text))
-    head = _function(statements, number)
-    text = _head(lines[head.first - 1 : head.last]) if head else ""
-    if head and _HANDLER.search(text):
-        both[0].insert(0, (head.first, text))
     if b".wait(" in b"".join(lines[number - 1 : number]):
         both[0].extend(_made(statements, lines, number))
-    return both
+    return _handler(statements, lines, number) + both[0], both[1]
+
+
+def _handler(
+    statements: List[blocks.Statement], lines: List[bytes], number: int
+) -> List[Tuple[int, str]]:
+    """Return the head of the function around a line if it is a signal handler."""
+    head = _function(statements, number)
+    text = _head(lines[head.first - 1 : head.last]) if head else ""
+    return [(head.first, text)] if head and _HANDLER.search(text) else []
+
+
+def _flagged(text: str, how: Optional[int], flags: Dict[str, str]) -> str:
+    """Append to a condition on a name the statement that makes it depend on the rank."""
+    if (text[:2] not in ("if", "el") and how != 4) or _OF_RANK.search(text):
+        return text
+    names = re.findall(r"[\w.]+", text)
+    keys = (key for name in names for key in (rankflags.EXACT + name, name.rpartition(".")[2]))
+    return text + next(("  # " + flags[key] for key in keys if key in flags), "")
 
 
 def _made(
     statements: List[blocks.Statement], lines: List[bytes], number: int
 ) -> List[Tuple[int, str]]:
-    """The last send or receive that is started in its class, or else anywhere in its file.
+    """Return the last send or receive started in the same class, or else anywhere in the file.
 
-    Empty where collectives are, too.
+    Empty where collectives are started asynchronously, too.
     """
     tops = [one.first for one in statements if not one.indent]
     first = max([1] + [one for one in tops if one <= number])
     last = min([len(lines) + 1] + [one for one in tops if one > number])
     for low, high in ((first, last), (1, len(lines) + 1)):
         text = b"\n".join(lines[low - 1 : high - 1])
-        some = list(_STARTS.finditer(text))
+        starts = list(_STARTS.finditer(text))
         if _LATER.search(text):
             break
-        if some:
-            at = low + text.count(b"\n", 0, some[-1].start())
+        if starts:
+            at = low + text.count(b"\n", 0, starts[-1].start())
             return [(at, "made: " + _head([lines[at - 1]]))]
     return []
 
 
 def _function(lines: List[blocks.Statement], number: int) -> Optional[blocks.Statement]:
-    """The head of the function that a line is in."""
-    some = [one for one in lines if one.first <= number]
-    indent = some[-1].indent if some else 0
-    for one in reversed(some):
-        if one.indent < indent:
-            if one.word == b"def":
-                return one
-            indent = one.indent
+    """Return the head of the function around a line."""
+    above = [statement for statement in lines if statement.first <= number]
+    indent = above[-1].indent if above else 0
+    for statement in reversed(above):
+        if statement.indent < indent:
+            if statement.word == b"def":
+                return statement
+            indent = statement.indent
     return None
 
 
 def _statements(source: bytes) -> _Parsed:
     lines = source.split(b"\n")
-    found = blocks.statements(source)
-    flags = rankflags.of(found, lines)
-    return found, lines, {procfs.text(one): _head([flags[one]]) for one in flags}
+    statements = blocks.statements(source)
+    flags = rankflags.of(statements, lines)
+    return statements, lines, {procfs.text(name): _head([flags[name]]) for name in flags}
 
 
 def _head(lines: List[bytes]) -> str:
-    some = (_COMMENT.sub(b"", line[:_MAX_READ]) for line in lines[:_MAX_HEAD])
-    text = " ".join(procfs.text(line).strip() for line in some)
+    pieces = (_COMMENT.sub(b"", line[:_MAX_READ]) for line in lines[:_MAX_HEAD])
+    text = " ".join(procfs.text(line).strip() for line in pieces)
     return mask.mask_text(text)[:_MAX_HEAD]
 
 
@@ -190,7 +208,7 @@ def _began(pid: int, unknown: float) -> float:
 
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
-    """A line of a file, and when that was last changed."""
+    """Return a line of a file, and the time of the file's last change."""
 
     def cut(data: bytes) -> Optional[str]:
         lines = data.split(b"\n", number)
@@ -204,7 +222,7 @@ def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
 def _of_file(
     path: str, size: int, kept: Dict[Any, Any], more: Tuple[int, ...], make: Callable[[bytes], Any]
 ) -> Optional[Tuple[Any, float]]:
-    """What ``make`` makes of a file, kept as long as that does not change, and when it did."""
+    """Return ``make`` of a file's bytes, cached until the file changes, and the time of change."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

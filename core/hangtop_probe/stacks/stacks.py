@@ -1,7 +1,7 @@
-"""Stacks of processes by py-spy: without stopping them unless that was asked for.
+"""Take stacks of processes with py-spy, without stopping them unless that was asked for.
 
-Source of the formats and of the refusals: py-spy 0.4.3, see `parse`. A target that no tracer may
-come to (`tracing`) is only read non-blocking.
+Source of the formats and of the refusals: py-spy 0.4.3, see `parse`. A target that must not
+be traced (`tracing`) is only read non-blocking.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ MAX_LOCAL = 200
 MAX_NAME = 2000
 MAX_LINE = 2**31 - 1
 MAX_THREADS = 4096
-"""Threads of Python that py-spy 0.4.3 takes for the list of an interpreter (stack_trace.rs)."""
+"""Most threads of an interpreter that py-spy 0.4.3 reads (stack_trace.rs)."""
 _MAX_TOLD = 20000
-"""Stacks a probe remembers to have told; then it begins to tell them again."""
+"""Most stacks remembered as sent; beyond it all are forgotten and sent again."""
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What `parse` raises."""
+"""Errors that `parse` raises."""
 
 
 def sample(
@@ -48,8 +48,8 @@ def sample(
 ) -> Sample:
     """Take one sample of ``pid``.
 
-    A read that was torn is tried once more; a process that is stopped for it is stopped once, and
-    for `tracing.MAX_PAUSE_S` at most.
+    A torn read is repeated once; a process that is stopped for it is stopped once, and for
+    `tracing.MAX_PAUSE_S` at most.
     """
     spy = node.find_py_spy()
     if spy is None:
@@ -82,7 +82,7 @@ def sample(
 
 
 def parse(data: bytes) -> Sample:
-    """Read what `py-spy dump --json` prints.
+    """Parse the output of `py-spy dump --json`.
 
     Per thread: thread_name, os_thread_id, active, owns_gil and frames, innermost first, each
     with name, filename, short_filename, module (native frames), line and locals.
@@ -113,14 +113,14 @@ def _row(frame: Message) -> Row:
     if native and not file:
         file = str(frame["module"])
     if native and name.startswith("0x"):
-        name = "??"  # libraries lie elsewhere in every process: by address no two would be equal
-    # Of a program that runs, a frame may be read while it changes.
+        name = "??"  # load addresses differ between processes, so no two stacks would be equal
+    # A frame of a running program may be read while it changes.
     line = min(max(int(frame.get("line") or 0), 0), MAX_LINE)
     return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None, None, None]
 
 
 def _masked(rows: Sequence[Row]) -> List[Row]:
-    """Return frames with masked paths, for the head: lines of code are read by the real ones."""
+    """Return frames with masked paths for the head; lines of code are read by the real paths."""
     return [[row[0], *map(mask_path, row[1:3]), *row[3:]] for row in rows]
 
 
@@ -136,30 +136,22 @@ def _locals(frame: Message) -> List[Message]:
 
 
 def stack_key(rows: Sequence[Row]) -> str:
-    """Return a hash of names, files and lines: the same stack has it on every node."""
+    """Return a hash of names, files and lines, equal for equal stacks on all nodes."""
     text = "\n".join("%s\t%s\t%d\t%d" % (r[0], r[1], r[3], r[4]) for r in rows)
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=9).hexdigest()
 
 
 def explain(pid: int, done: Done, seconds: float) -> Message:
-    """Return why py-spy gave nothing, from its message (0.4.3) and from what is known here."""
+    """Return why py-spy failed, from its message (0.4.3) and the state of the process."""
     stat = procfs.read_stat(pid)
     too_many = None
     if stat is not None and stat.threads > MAX_THREADS:
         told = "it has %d threads; py-spy reads no process that has more than %d of Python"
         too_many = failure("unsupported", told % (stat.threads, MAX_THREADS))
-    if done.overdue:
-        why = "py-spy was ended: it had stopped the process for %g s, the most that is allowed; "
-        return failure("timeout", (why + "its node may be busy") % tracing.MAX_PAUSE_S)
-    if done.timed_out:
-        late = failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
-        return too_many or late
-    if done.flooded:
-        return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
-    if done.cancelled:
-        return failure("error", "cancelled")
+    stopped = _why_ended(done, seconds)
+    if stopped is not None:
+        return too_many if too_many and done.timed_out and not done.overdue else stopped
     said = procfs.text(done.err[: 1 << 16]).strip().split("\nStack backtrace")[0]
-    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(done.code)
     if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
         return failure("gone", "the process is gone")
     if stat is not None and stat.state == "Z":
@@ -167,17 +159,33 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if re.search(r"permission denied|operation not permitted", said, re.IGNORECASE):
         why, fix = permission.why_denied(pid, permission.rights())
         return failure("denied", why, fix)
-    if too_many is not None:
-        return too_many
+    return too_many or _complaint(said, done.code)
+
+
+def _why_ended(done: Done, seconds: float) -> Optional[Message]:
+    """Return why py-spy was ended before it answered, or None."""
+    if done.overdue:
+        why = "py-spy was ended: it had stopped the process for %g s, the most that is allowed; "
+        return failure("timeout", (why + "its node may be busy") % tracing.MAX_PAUSE_S)
+    if done.timed_out:
+        return failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+    if done.flooded:
+        return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
+    return failure("error", "cancelled") if done.cancelled else None
+
+
+def _complaint(said: str, code: Optional[int]) -> Message:
+    """Return the failure that py-spy itself reports."""
     if "find python version" in said or "find a python" in said.lower():
         return failure("not-python", "py-spy finds no Python interpreter in it")
+    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % ended(code)
     if "nsupported" in said or "not supported" in said:
         return failure("unsupported", line, fixes.PY_SPY_NEWER)
     return failure("error", line)
 
 
 def ended(code: Optional[int]) -> str:
-    """Return how a program ended, to be put behind its name."""
+    """Return how a program ended, as a predicate to follow its name."""
     if code is None or code >= 0:
         return "ended with %s" % code
     names = {int(one): one.name for one in signal.Signals}
@@ -185,7 +193,7 @@ def ended(code: Optional[int]) -> str:
 
 
 class Sampler:
-    """Answers `stacks` requests; knows which stacks this connection has been told."""
+    """Answers `stacks` requests; remembers the stacks sent on this connection."""
 
     def __init__(self, tools: Tools, processes: table.Table) -> None:
         self._tools = tools
@@ -194,7 +202,7 @@ class Sampler:
         self._telling = threading.Lock()
         self._edition = 0
         self._stopping = threading.Lock()
-        """Held while py-spy stops a process: one at a time."""
+        """Held while py-spy stops a process, so that it stops one at a time."""
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
         self._joining: Set[Identity] = set()
@@ -202,7 +210,7 @@ class Sampler:
     def handle(self, request: Request) -> Message:
         """Sample every process of the request, in parallel unless natively.
 
-        The summary says what that has cost in CPU seconds: of py-spy, not of the probe itself.
+        The summary has the CPU seconds of py-spy, without those of the probe itself.
         """
         before = _tools_cpu()
         message = request.message
@@ -214,7 +222,7 @@ class Sampler:
         wants = bool(message.get("locals"))
         edition = message.get("edition")
         if isinstance(edition, int) and edition != self._edition:
-            # The head is about to drop what it was told before.
+            # The head is about to drop the stacks it has.
             self._edition = edition
             self._told.clear()
         workers = 1 if mode == "native" else self._cpus
@@ -279,7 +287,7 @@ class Sampler:
         return piece, result
 
     def _begins_to_join(self, identity: Identity, result: Sample) -> bool:
-        """Whether a rank is in init_process_group, where it was not when it was last looked at."""
+        """Whether a rank is in init_process_group, and was not at its last sample."""
         joins = any(map(learned.joins, result.stacks.values()))
         begins = joins and identity not in self._joining and self._table.is_rank(identity)
         if begins:
@@ -289,10 +297,10 @@ class Sampler:
         return begins
 
     def _stands_passing(self, identity: Identity, result: Sample, main: Optional[bytes]) -> bool:
-        """Whether a rank is in a send or recv whose other end was not read; nor has it run since.
+        """Whether a rank waits in a send or recv whose peer is unknown, and has not run since.
 
-        So those of a job that gets on are mostly read once. Other threads than the main one may
-        run: one does that answers when a recorder is asked for, as it is at the same time.
+        So ranks that make progress are mostly sampled once. Threads other than the main one may
+        run: the one that answers for the flight recorder does, which is read at the same time.
         """
         if not any(map(otherends.passes, result.stacks.values())):
             return False
@@ -328,7 +336,7 @@ class Sampler:
     def _unless_rested(
         self, identity: Identity, wants: bool, seconds: float, cancel: threading.Event
     ) -> Sample:
-        """Sample a process, unless it has not run since it was sampled."""
+        """Sample a process, or return its last sample if it has not run since."""
         pid = identity[0]
         before = rest.mark(pid)
         known = self._rested.find(identity, before)
@@ -352,9 +360,9 @@ def _tools_cpu() -> float:
 
 
 def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
-    """Say in what a sample failed with, or instead of it, that py-spy left the process stopped."""
+    """Add to the failure of a sample that py-spy left the process stopped."""
     if result.failure is None and runs:
-        return result  # `resumed` tells
+        return result  # `resumed` is in the piece
     how = "SIGCONT made it run again" if runs else "it does NOT run again: kill -CONT %d" % pid
     text = "py-spy left the process stopped; %s" % how
     if result.failure is None:

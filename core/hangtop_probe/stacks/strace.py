@@ -1,9 +1,9 @@
 """The `strace` request: the system calls of one process for a bounded time.
 
-strace stops every thread for a moment at each call, so it runs only when asked for, never where no
-tracer may come (`tracing`), and afterwards it is made sure that the process runs again. It writes
-to a file in memory: were the probe itself stopped, a pipe that nobody reads would stop strace, and
-with it the process.
+strace stops every thread for a moment at each call, so it runs only on request, never where no
+tracer may attach (`tracing`), and afterwards the process is checked to run again. It writes to a
+file in memory: if the probe itself were stopped, a full pipe would stop strace, and with it the
+process.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _DATA = re.compile(
 """System calls whose texts are buffers."""
 _STRING = re.compile(r'"[^"]*"(?:\.\.\.)?')
 _BUFFER = re.compile(r'(<UNIX[-\w]*:\[[^\]"]*"[^"]*"\]>)|' + _STRING.pattern)
-"""Or, before one, the name of a socket, which strace quotes as well."""
+"""A buffer, or before it the name of a socket, which strace quotes as well."""
 _CUT = re.compile(r'"[^"]*"\.\.\.')
 _LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
 _DIGIT = re.compile(r"[0-9]")
 _HEX = re.compile(r"(?=[a-f]{0,20}[0-9])(?=[0-9]{0,20}[a-f])[0-9a-f]{8,}$")
 _FIRST = re.compile(r'^"[A-Za-z0-9+/_-]{8,}(?![A-Za-z0-9+/_-])')
-"""The word that a buffer begins with, which may be the rest of another one."""
+"""The first word of a buffer, which may be the rest of a longer one."""
 _LAST = re.compile(r'(\\(?:[0-7]{1,3}|.))|[^\s\\"]{8,}(?="\.\.\.$)')
-"""An escape, or the word at the end of what was cut, which may be the first part of another one."""
+"""An escape, or the last word of a cut text, which may be the first part of a longer one."""
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
 _COMES_S = 3.0
-"""Seconds after which strace is taken to have come to a process that does not tell."""
+"""Seconds after which strace counts as attached, where the process does not show it."""
 _FLUSH = 0.3
 _STEP = 0.1
 _MAX_LOG = 32 << 20
-"""Bytes strace may write while nobody reads; then the kernel ends it, and the process runs on."""
+"""Bytes strace may write unread; then the kernel ends it, and the process runs on."""
 
 
 def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message:
-    """Answer `strace`: pieces of lines as they come, then how it went."""
+    """Answer `strace`: pieces of lines as they arrive, then a summary."""
     seconds = min(max(float(request.message.get("seconds") or 10), 0.5), MAX_SECONDS)
     strace = shutil.which("strace")
     if strace is None:
@@ -84,7 +84,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
 
 
 def _memory() -> int:
-    """Open a file that only we know."""
+    """Open a file in memory, or a deleted one where Python has no memfd."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("strace")
     with tempfile.TemporaryFile() as file:
@@ -92,7 +92,7 @@ def _memory() -> int:
 
 
 class Trace:
-    """One running strace and what it has printed to ``log``."""
+    """One running strace and its output in ``log``."""
 
     def __init__(
         self, request: Request, process: "subprocess.Popen[bytes]", log: int, tools: Tools
@@ -115,8 +115,7 @@ class Trace:
     def run(self, pid: int, seconds: float) -> None:
         """Read and send lines for ``seconds``, or until strace ends or is cancelled.
 
-        The seconds count from when strace has come to the process, which on a busy node takes it
-        longer than some of them.
+        The seconds count from the time strace has attached, which may take seconds on a busy node.
         """
         for limit, value in ((resource.RLIMIT_FSIZE, _MAX_LOG), (resource.RLIMIT_CORE, 0)):
             with contextlib.suppress(OSError, ValueError):
@@ -162,7 +161,7 @@ class Trace:
             self._lines.append(_shown(line))
 
     def _polls_again(self, line: bytes) -> bool:
-        """Whether a thread that was seen polling polls: only its first poll says something."""
+        """Whether a thread polls again: only its first poll is shown."""
         polling = _POLLING.match(line)
         if polling is None:
             return False
@@ -172,7 +171,7 @@ class Trace:
         return again
 
     def _show_rest(self) -> None:
-        """Send the call a thread is in now: strace ends that line when something else happens."""
+        """Send the unfinished last line: strace only ends it at the next event."""
         if self._rest and self._rest != self._shown:
             self._shown = self._rest
             self._lines.append(_shown(self._rest))
@@ -215,11 +214,11 @@ def _is_traced(pid: int) -> bool:
 
 
 def _shown(line: bytes) -> str:
-    """What of a line leaves the node: buffers and arguments of programs may hold secrets.
+    """Return a line as it may leave the node: buffers and program arguments may hold secrets.
 
-    strace cuts texts after 64 bytes, and a read may begin anywhere: a part of a key has no form of
-    its own. So of what is read and written, and of what was cut, no long word with a digit is left,
-    nor a first one that looks as if it was made by chance, and of what was cut no last one.
+    strace cuts texts after 64 bytes, and a read may begin anywhere, so a part of a key has no
+    recognisable form. In buffers and cut texts, long words with a digit are masked; in buffers also
+    a first word that looks random, and the last word of cut texts.
     """
     text = procfs.text(line[:2000]).replace('\\"', "'")
     text = _EXECVE.sub(_arguments, text)
@@ -246,7 +245,7 @@ def _without_long_words(match: "re.Match[str]") -> str:
 
 
 def _without_chance(match: "re.Match[str]") -> str:
-    """A word without digits and letters of both sizes, and no number in hex, stays."""
+    """Mask a first word that mixes digits with both letter cases, or is a number in hex."""
     word = match.group(0)[1:]
     mixed = _DIGIT.search(word) and word != word.lower() and word != word.upper()
     return '"' + mask.MASK if mixed or _HEX.match(word) else match.group(0)

@@ -1,4 +1,4 @@
-"""Whether a tracer may come to a process, and whether that runs again afterwards.
+"""Decide whether a tracer may attach to a process, and whether the process runs afterwards.
 
 An attach to a process with a thread that is stopped, traced or waiting for a disk hangs, and may
 leave it stopped for good when it is given up.
@@ -18,7 +18,7 @@ from ..wire.requests import Message, Refused, Request, failure
 
 
 class Halted(NamedTuple):
-    """Which threads of a process were stopped, traced or waiting for a disk."""
+    """Whether threads of a process were stopped, traced or waiting for a disk."""
 
     stopped: bool
     busy: bool
@@ -29,14 +29,14 @@ MAX_PAUSE_S = 3.0
 
 
 class Pause:
-    """For how long a process has been stopped, as far as it was looked at."""
+    """The time for which a process has been seen stopped."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._since: Optional[float] = None
 
     def is_too_long(self) -> bool:
-        """Look once more; its main thread is stopped first."""
+        """Read the state again; the main thread is stopped first."""
         stat = procfs.read_stat(self._pid)
         if stat is None or stat.state not in ("t", "T"):
             self._since = None
@@ -48,13 +48,13 @@ class Pause:
 
 
 def halted(states: Dict[int, str]) -> Halted:
-    """Look at thread states: `T` and `t` are stopped, `D` cannot be interrupted."""
+    """Classify thread states: `T` and `t` are stopped, `D` cannot be interrupted."""
     letters = set(states.values())
     return Halted(bool(letters & {"T", "t"}), bool(letters & {"D", "T", "t"}))
 
 
 def target_of(request: Request, rights: permission.Rights) -> int:
-    """Return the process a request names; raise `Refused` where no tracer may come to it."""
+    """Return the pid a request names; raise `Refused` where no tracer may attach."""
     pid = request.message.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         raise Refused("error", "%s needs a `pid`" % request.op)
@@ -70,7 +70,7 @@ def target_of(request: Request, rights: permission.Rights) -> int:
 
 
 def refusal(states: Dict[int, str]) -> Message:
-    """Return why a process with these thread states is not attached to."""
+    """Return why a tracer must not attach to a process with these thread states."""
     names = {"D": "waits for a disk or file server", "T": "is stopped", "t": "is traced"}
     tid, letter = next((t, s) for t, s in sorted(states.items()) if s in names)
     text = "thread %d %s (state %s): attaching could leave the process stopped for good"
@@ -78,12 +78,12 @@ def refusal(states: Dict[int, str]) -> Message:
 
 
 def resume(pid: int, wait: float = 0.5) -> bool:
-    """Make a process run again that we left stopped; return whether it does."""
+    """Continue a process that we left stopped; return whether it runs."""
     return runs(pid, wait) or proceed(pid)
 
 
 def runs(pid: int, wait: float = 0.5) -> bool:
-    """Whether a process runs; a tracer that is just detaching is given a moment for that."""
+    """Whether a process runs, waiting ``wait`` seconds for a tracer that is just detaching."""
     deadline = time.monotonic() + wait
     while halted(procfs.states(pid)).stopped or procfs.is_to_stop(pid):
         if time.monotonic() > deadline:
@@ -93,7 +93,7 @@ def runs(pid: int, wait: float = 0.5) -> bool:
 
 
 def proceed(pid: int) -> bool:
-    """Send SIGCONT; whether the process runs then."""
+    """Send SIGCONT; return whether the process runs then."""
     try:
         os.kill(pid, signal.SIGCONT)
     except OSError:

@@ -1,7 +1,7 @@
-"""Trying on this node what would be done to a rank, on a process of our own.
+"""Try ptrace and py-spy on this node, on a process of our own.
 
-A sleeping Python is started for it, which a tracer that is its sister looks into: as far from its
-parent as py-spy is from a rank, so that Yama, seccomp and capabilities decide as they would there.
+A sleeping Python is started and traced by a sibling process: no more related than py-spy is to a
+rank, so that Yama, seccomp and capabilities decide as they would for a rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..wire.tools import Tools
 
 FRAME = "waits_to_be_looked_at"
-"""The function in which the process sleeps: a stack that holds it was really read."""
+"""The function in which the process sleeps: a stack with it was read correctly."""
 _SLEEPER = (
     "import sys, time\n"
     "def %s():\n"
@@ -44,7 +44,7 @@ _SECONDS = 10.0
 
 
 def run(tools: Tools, cancel: threading.Event) -> Dict[str, Any]:
-    """Return what ptrace and py-spy did to a process of our own.
+    """Return the results of ptrace and py-spy on a process of our own.
 
     ``ptrace`` is 0, an errno, or None where that could not be tried; ``py_spy`` holds seconds and
     frames, or the failure in the form of model.Failure.
@@ -65,7 +65,7 @@ def run(tools: Tools, cancel: threading.Event) -> Dict[str, Any]:
 
 
 def ready(sleeper: "subprocess.Popen[bytes]", seconds: float) -> bool:
-    """Whether a process of our own has said within so many seconds that it is ready."""
+    """Whether a process of our own printed `ready` within ``seconds``."""
     assert sleeper.stdout is not None  # noqa: S101  # it was opened as a pipe
     readable, _, _ = select.select([sleeper.stdout], [], [], seconds)
     return bool(readable) and os.read(sleeper.stdout.fileno(), 16).startswith(b"ready")

@@ -1,4 +1,4 @@
-"""What of the process table has changed since it was told, in few words: texts by number."""
+"""Compute the changes of the process table since they were last sent, with texts as numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from ..proc.activity import ThreadRow
 
 POLLING_S = 0.05
-"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
-stores that only poll take some ms each second."""
+"""CPU seconds of a process with a waiting main thread that are not sent at once: polling threads of
+gloo and of stores take some ms each second."""
 
 
 class Strings:
-    """Gives every text a number, once per connection."""
+    """Numbers for texts, each assigned once per connection."""
 
     def __init__(self) -> None:
         self._numbers: Dict[str, int] = {}
@@ -33,19 +33,20 @@ class Strings:
         return len(self._numbers)
 
     def take_new(self) -> Dict[str, str]:
-        """Return what was added since the last call."""
+        """Return the texts added since the last call, by number."""
         new, self._new = self._new, {}
         return new
 
     def restart(self) -> None:
-        """Forget everything: the other end is to be told anew."""
+        """Forget all numbers: the head gets all texts anew."""
         self._numbers, self._new = {}, {}
 
 
 class Steady:
-    """Holds back that a thread was caught running, until it is in two passes in a row.
+    """Reports a thread as running only once it runs in two passes in a row.
 
-    Threads that poll for ever are, now and then. The main thread of a rank is always told.
+    Threads that poll for ever are seen running now and then. The main thread of a rank is always
+    reported.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class Steady:
         self._shown: Dict[int, List[ThreadRow]] = {}
 
     def rows(self, pid: int, rank: bool, rows: List[ThreadRow]) -> List[ThreadRow]:
-        """Return the rows of a process as they are to be told."""
+        """Return the rows of a process as they are to be sent."""
         runs = {row.tid for row in rows if row.state == "R" and not (rank and row.tid == pid)}
         new = runs - self._ran.get(pid, set())
         if new:
@@ -63,42 +64,38 @@ class Steady:
         return rows
 
     def forget(self, present: Container[int]) -> None:
-        """Forget processes that are not there any more."""
+        """Forget processes that have exited."""
         for pid in [pid for pid in self._ran if pid not in present]:
             del self._ran[pid], self._shown[pid]
 
 
 class Delta(NamedTuple):
-    """What changed between two passes."""
+    """The changes between two passes."""
 
     set: Dict[str, Dict[str, Any]]
     gone: Dict[str, Dict[str, Any]]
 
 
 class Differ:
-    """Remembers what was sent and gives what is new."""
+    """Remembers the fields that were sent and returns the changes."""
 
     def __init__(self) -> None:
         self._sent: Dict[int, Dict[str, Any]] = {}
         self.whole = True
-        """Whether the next delta tells everything, not only what changed."""
+        """Whether the next delta has all fields, not only the changes."""
 
     def restart(self) -> None:
         """Send everything whole again."""
         self.whole = True
 
     def delta(self, now: Dict[int, Dict[str, Any]], minor: bool = True) -> Delta:
-        """Compare with what was sent. A pid that came back as another process is in both.
+        """Return the changes since the last call. A pid reused by another process is in both parts.
 
-        Without ``minor`` the meters of those that only poll are held back. That time has passed
-        since a main thread ran is never told by itself: the other end has a clock.
+        Without ``minor`` the meters of processes that only poll are not sent. The time since a main
+        thread ran is never sent alone: the head has a clock.
         """
         changed: Dict[str, Dict[str, Any]] = {}
-        gone: Dict[str, Dict[str, Any]] = {}
-        for pid, old in self._sent.items():
-            if pid not in now or now[pid]["start"] != old["start"]:
-                code = old.get("exit_code")
-                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        gone = self._gone(now)
         for pid, fields in now.items():
             known = not self.whole and str(pid) not in gone
             old = self._sent.get(pid, {}) if known else {}
@@ -112,14 +109,23 @@ class Differ:
         self._sent, self.whole = now, False
         return Delta(changed, gone)
 
+    def _gone(self, now: Dict[int, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+        """Return the processes that have exited since, with their exit code where it is known."""
+        gone: Dict[str, Dict[str, Any]] = {}
+        for pid, old in self._sent.items():
+            if pid not in now or now[pid]["start"] != old["start"]:
+                code = old.get("exit_code")
+                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        return gone
+
 
 def _part(old: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the meters that changed, and when the main thread ran: that counts from this piece."""
+    """Return the changed meters and the time since the main thread ran, relative to this piece."""
     return {k: v for k, v in new.items() if old.get(k) != v or k == "main_last_ran_s"}
 
 
 def _is_minor(old: Dict[str, Any], new: Dict[str, Any], minor: bool) -> bool:
-    """Whether a change of meters alone need not be told now."""
+    """Whether a change of meters alone need not be sent now."""
     before, after = old.get("meters"), new["meters"]
     if not before or not after:
         return False

@@ -1,9 +1,9 @@
-"""Which rank a zombie was that had ended before anybody looked: by the ranks beside it.
+"""Number zombies that exited before the probe saw them, by the ranks beside them.
 
-Nothing can be read of a zombie but its name, its parent and its wait status. Ranks are started in
-order, so where a process has as many children as it was to start, and each that can be read is in
-its place, the others have the numbers that lack. Most launchers collect what ended at once; scripts
-that wait for one rank after the other, and `multiprocessing`, leave it for long.
+Only the name, the parent and the wait status of a zombie can be read. Ranks are started in order,
+so if a process has as many children as it was to start, and each readable one is in its place, the
+zombies have the missing numbers. Most launchers collect zombies at once; scripts that wait for one
+rank after the other, and `multiprocessing`, leave them for long.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from .entry import Entry
 
     Key = Tuple[Tuple[Optional[str], ...], int]
-    """What a job says of itself, and a rank of it."""
+    """The identity of a job, and a rank of it."""
 
 MAX_SIBLINGS = 1024
 _WHY = "it had ended before it was seen; its number is by its place among those beside it"
 
 
 def fill(entries: Mapping[int, Entry]) -> None:
-    """Note of zombies of which nothing was read what the environment of each has been."""
+    """Give unread zombies the environment that each must have had."""
     below: Dict[int, List[Entry]] = {}
     for entry in entries.values():
-        if entry.stat.state == "Z" and entry.facts.environ is None:
+        if _is_unread(entry):
             below.setdefault(entry.stat.ppid, [])
     if not below:
         return
     ranks: Set[Key] = set()
     for entry in entries.values():
-        told = _told(entry)
-        if told is not None:
-            ranks.add(told)
+        key = _told(entry)
+        if key is not None:
+            ranks.add(key)
         if entry.stat.ppid in below:
             below[entry.stat.ppid].append(entry)
     for pid, children in below.items():
@@ -47,8 +47,11 @@ def fill(entries: Mapping[int, Entry]) -> None:
 
 
 def _told(entry: Entry) -> Optional[Key]:
-    """None of helpers: multiprocessing's resource tracker was started with what a rank is told."""
-    environ = entry.facts.environ or {}
+    """Return job and rank of a process; None for helpers.
+
+    The resource tracker of multiprocessing inherits the variables of a rank.
+    """
+    environ = _environ(entry)
     number = rank_number(environ)
     if number is None or commands.helper_role(entry.stat.comm, entry.facts.cmdline):
         return None
@@ -56,50 +59,59 @@ def _told(entry: Entry) -> Optional[Key]:
 
 
 def _number(children: Sequence[Entry], above: Optional[Key], ranks: Set[Key]) -> None:
-    known = [one for one in children if one.facts.environ and _told(one) is not None]
-    jobs = {identity(one.facts.environ or {}) for one in known}
+    known = [entry for entry in children if _told(entry) is not None]
+    jobs = {identity(_environ(entry)) for entry in known}
     if len(jobs) != 1 or (above is not None and above[0] in jobs):
         return  # children of a rank have its number
-    names = {one.stat.comm for one in known}
-    lost = [
-        one
-        for one in children
-        if one.stat.state == "Z" and one.facts.environ is None and one.stat.comm in names
-    ]
-    like = known[0].facts
-    environ = like.environ or {}
+    names = {entry.stat.comm for entry in known}
+    lost = [entry for entry in children if _is_unread(entry) and entry.stat.comm in names]
+    if _size(_environ(known[0])) == len(known) + len(lost):
+        _number_lost(known, lost, ranks)
+
+
+def _number_lost(known: List[Entry], lost: List[Entry], ranks: Set[Key]) -> None:
+    """Give zombies the missing numbers, if every other rank is in its place."""
+    like, environ = known[0].facts, _environ(known[0])
     number, name = rank_number(environ) or (0, "")
     first = number - _place(environ)
-    inside = sorted([*known, *lost], key=lambda one: (one.stat.start, one.stat.pid))
-    if _size(environ) != len(inside) or not all(
-        one in lost or _is_at(one, first, place) for place, one in enumerate(inside)
-    ):
+    inside = sorted([*known, *lost], key=lambda entry: (entry.stat.start, entry.stat.pid))
+    if not all(entry in lost or _is_at(entry, first, place) for place, entry in enumerate(inside)):
         return
-    for place, one in enumerate(inside):
-        if one in lost and (identity(environ), first + place) not in ranks:
-            told = {**environ, name: str(first + place)}
+    for place, entry in enumerate(inside):
+        if entry in lost and (identity(environ), first + place) not in ranks:
+            variables = {**environ, name: str(first + place)}
             if "LOCAL_RANK" in environ:
-                told["LOCAL_RANK"] = str(place)
-            uid = facts.uid_of(one.stat.pid)
-            one.facts = facts.Facts(like.cmdline, told, like.exe, uid, (_WHY, None))
-            one.mine = known[0].mine
+                variables["LOCAL_RANK"] = str(place)
+            uid = facts.uid_of(entry.stat.pid)
+            entry.facts = facts.Facts(like.cmdline, variables, like.exe, uid, (_WHY, None))
+            entry.mine = known[0].mine
 
 
-def _is_at(one: Entry, first: int, place: int) -> bool:
-    """Whether a rank is the one that was started at this place, after the rank ``first``."""
-    number = rank_number(one.facts.environ or {})
-    told = (_place(one.facts.environ or {}), -1 if number is None else number[0])
-    return told == (place, first + place)
+def _environ(entry: Entry) -> Mapping[str, str]:
+    return entry.facts.environ or {}
+
+
+def _is_unread(entry: Entry) -> bool:
+    """Whether the process is a zombie whose facts were never read."""
+    return entry.stat.state == "Z" and entry.facts.environ is None
+
+
+def _is_at(entry: Entry, first: int, place: int) -> bool:
+    """Whether a rank was started at this place, counted from the rank ``first``."""
+    environ = _environ(entry)
+    number = rank_number(environ)
+    own = (_place(environ), -1 if number is None else number[0])
+    return own == (place, first + place)
 
 
 def _place(environ: Mapping[str, str]) -> int:
-    """Which of the processes that were started together it is, from 0."""
+    """Return the index of a process among those started together, from 0, else -1."""
     local = procfs.decimal(environ.get("LOCAL_RANK", ""))
     number = rank_number(environ)
     return local if local is not None else number[0] if number is not None else -1
 
 
 def _size(environ: Mapping[str, str]) -> Optional[int]:
-    """How many were started together."""
+    """Return the number of processes started together."""
     local = environ.get("LOCAL_WORLD_SIZE") if "LOCAL_RANK" in environ else None
     return procfs.decimal(local or environ.get("WORLD_SIZE", ""))

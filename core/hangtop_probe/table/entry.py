@@ -38,7 +38,7 @@ class Entry:
         self.slow: Dict[str, Any] = {}
         self.file: Optional[fileposition.Position] = None
         self.held: Optional[Held] = None
-        """How its CPU quota had held it back when that was last told."""
+        """The throttling by its CPU quota when that was last sent."""
         self.versions: Dict[str, str] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)
@@ -55,24 +55,24 @@ class Entry:
     def look_at_file(
         self, threads: Sequence[activity.ThreadRow], guard: Guard
     ) -> Optional[Dict[str, Any]]:
-        """Return how far it is in what its main thread, the first one, reads or writes."""
+        """Return the position in the file that the main thread, the first one, reads or writes."""
         if self.file is None:
             self.file = fileposition.Position(self.stat.pid, guard)
         return self.file.look(threads[0] if threads else None)
 
     def look_at_flows(self, threads: Sequence[activity.ThreadRow]) -> List[List[int]]:
-        """Return which of its threads get on in a connection."""
+        """Return the progress of its threads on connections, see `flows.Flows.look`."""
         environ = self.facts.environ or {}
         return self.flows.look(threads, environ.get("MASTER_PORT", ""))
 
     @property
     def young(self) -> bool:
-        """Whether it is to be looked at for its youth in this pass."""
+        """Whether this pass reads the process again because it is young."""
         return not self.grown and self.age in _YOUNG
 
 
 def told_apart(stat: procfs.Stat) -> Tuple[str, int, int]:
-    """What changes when a process runs another program, or gets another parent."""
+    """Return the fields that change when a process runs another program or gets another parent."""
     return stat.comm, stat.ppid, stat.image
 
 
@@ -89,7 +89,7 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
 
 
 def tracer_of(status: bytes) -> Tuple[int, Optional[str]]:
-    """Return the pid and the name of who traces a process, 0 where nobody does."""
+    """Return pid and name of the tracer of a process, pid 0 where there is none."""
     tracer = procfs.value_of(status, b"TracerPid") or 0
     if not tracer:
         return 0, None

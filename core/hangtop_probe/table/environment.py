@@ -1,4 +1,4 @@
-"""What of a process's environment leaves the node: an allow-list of names, without secrets."""
+"""Select the variables of a process that may leave the node: an allow-list, without secrets."""
 
 from __future__ import annotations
 

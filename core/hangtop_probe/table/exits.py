@@ -1,7 +1,7 @@
-"""Exit statuses of processes whose parent has collected them already (Linux 6.15).
+"""Read exit statuses of processes whose parent has collected them already (Linux 6.15).
 
-The kernel keeps a status for whoever has a pidfd of the process. That touches the process in no
-way. On an older kernel, or before Python 3.9, nothing is held, and nothing is known.
+The kernel keeps a status as long as a pidfd of the process is open, which does not touch the
+process. On an older kernel, or before Python 3.9, no pidfds are held and no status is known.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _EXIT = 1 << 3
 _ROLES = ("rank", "launcher")
 MAX_HELD = 256
-"""Processes of which a pidfd is held: each takes a descriptor of the probe."""
+"""Largest number of pidfds held: each takes a descriptor of the probe."""
 
 
 class Exits:
-    """Holds pidfds of ranks and launchers until they are gone."""
+    """Pidfds of ranks and launchers, held until the processes have exited."""
 
     def __init__(self) -> None:
         self._held: Dict[int, int] = {}
@@ -32,7 +32,7 @@ class Exits:
         self._open = getattr(os, "pidfd_open", None)
 
     def follow(self, processes: Mapping[int, Mapping[str, Any]]) -> None:
-        """Hold all that may leave later: by pid the fields of `model.Process`."""
+        """Open pidfds of ranks and launchers, given fields of `model.Process` by pid."""
         for pid, fields in processes.items():
             is_new = pid not in self._held and fields["role"] in _ROLES
             if is_new and self._open is not None and len(self._held) < MAX_HELD:
@@ -47,7 +47,7 @@ class Exits:
             os.close(fd)
 
     def status(self, pid: int) -> Optional[int]:
-        """Return the exit code of a process that is gone, negative for a signal, and let it go."""
+        """Return the exit code of an exited process, negative for a signal, and close its pidfd."""
         fd = self._held.pop(pid, None)
         if fd is None:
             return None
@@ -57,7 +57,7 @@ class Exits:
 
 
 def _info(fd: int) -> Optional[Tuple[int, int]]:
-    """Return mask and exit status; None where the kernel tells nothing of that process."""
+    """Return mask and exit status, or None where the kernel does not answer for the process."""
     try:
         told = fcntl.ioctl(fd, _GET_INFO, _INFO.pack(_EXIT, 0))
     except OSError:

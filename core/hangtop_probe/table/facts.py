@@ -1,4 +1,4 @@
-"""What is read of a process once and then rarely: what it is, not what it does.
+"""Read the facts of a process that rarely change: what it is, not what it does.
 
 Command line, environment, limits, working directory, outputs. Read through a guard,
 because the memory lock of a wedged process can hang the reader.
@@ -26,11 +26,11 @@ _LIMITS = (
     ("core_size", "Max core file size"),
 )
 MAX_CMDLINE, MAX_VALUE = 64 << 10, 8 << 10
-"""Bytes of a command line and characters of a variable that are kept, of every process of the node:
-anybody may start many with 6 MiB of either."""
+"""Bytes of a command line and characters of a variable that are kept of each process of the node:
+any user may start many processes with 6 MiB of either."""
 _MAX_LISTED = 2000
 _TOGETHER = 64
-"""Processes that are read in one guarded call: some ms."""
+"""Processes read in one guarded call, which takes some ms."""
 
 
 class Facts(NamedTuple):
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
     cmdline: Tuple[str, ...] = ()
     environ: Optional[Mapping[str, str]] = None
-    """Those variables that may leave the node, among which are all that tell ranks."""
+    """The variables that may leave the node, with all that number ranks."""
     exe: Optional[str] = None
     uid: int = -1
     denied: Optional[Tuple[str, Optional[str]]] = None
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     is_interpreter: bool = False
     """Whether its program has the symbols of a Python interpreter, under whatever name."""
     rank_at_start: Optional[Tuple[int, str]] = None
-    """The number that it was started with, where it has set another one since."""
+    """The rank number at its start, where it has set another one since."""
 
     @property
     def python(self) -> bool:
@@ -87,7 +87,7 @@ def _kept(environ: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
 
 
 def _live(pid: int) -> Mapping[str, str]:
-    """Return what a program that was told no number has in its environment by now."""
+    """Return the current environment of a program that was started without a rank number."""
     return liveenviron.read(pid, environment.is_allowed) or {}
 
 
@@ -193,7 +193,7 @@ def _foreign_net(pid: int) -> Optional[int]:
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:
-    """What descriptors 1 and 2 lead to, and files behind them where they are pipes."""
+    """Return the targets of descriptors 1 and 2, and the files behind them where they are pipes."""
     links = [procfs.link("/proc/%d/fd/%d" % (pid, fd)) for fd in (1, 2)]
     told = [link for link in links if link is not None]
     pipes = dict.fromkeys(link for link in told if link.startswith("pipe:"))
@@ -202,7 +202,7 @@ def _outputs(pid: int) -> Tuple[str, ...]:
 
 
 def remember(known: Dict[str, int], outputs: Tuple[str, ...], uid: int) -> None:
-    """Note what outputs of a process of a user lead to, the newest `MAX_PATHS` of all."""
+    """Record the outputs of a process of a user; the newest `MAX_PATHS` of all are kept."""
     for path in outputs:
         if path.startswith("/") and not path.startswith("/dev/"):
             known.pop(path, None)

@@ -1,7 +1,7 @@
-"""The environment that a process has now, out of its memory: /proc/PID/environ shows another one.
+"""Read the current environment of a process from its memory: /proc/PID/environ may differ.
 
-That file shows what a program was started with, and only for as long as nobody has written over it:
-`setproctitle` does, and what `os.environ[...] =` puts there never shows. The C library's variable
+That file shows the environment at the start of a program until the program overwrites it, as
+`setproctitle` does; changes by `os.environ[...] =` never appear there. The C library's variable
 `environ` points to what `putenv` maintains (environ(7), POSIX). Its address is in the dynamic
 symbols of the program itself, where the linker has copied it there (R_COPY), else of libc (glibc
 and musl, elf(5)). Memory is read as py-spy does, which stops nothing and takes the same right.
@@ -33,7 +33,7 @@ class _Mapping(NamedTuple):
 def read(pid: int, wanted: Callable[[str], bool]) -> Optional[Dict[str, str]]:
     """Return the variables of a process whose name is ``wanted``; None where it cannot be read.
 
-    A process that changes its environment meanwhile may give less, never anything made up by us.
+    A process that changes its environment meanwhile may yield fewer variables, never invented ones.
     """
     try:
         fd = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
@@ -95,7 +95,7 @@ class _Memory:
 
 
 def _entries(memory: _Memory, array: int) -> Iterator[bytes]:
-    """Give `NAME=value` by `NAME=value`, up to the limits."""
+    """Yield the entries `NAME=value`, up to the limits."""
     total = 0
     for index in range(_MAX_ENTRIES if array else 0):
         entry = memory.pointer(array + index * _POINTER)
@@ -107,7 +107,7 @@ def _entries(memory: _Memory, array: int) -> Iterator[bytes]:
 
 
 def _addresses(pid: int) -> Iterator[int]:
-    """Give where `environ` may be: in the program, then in its libc."""
+    """Yield the possible addresses of `environ`: in the program, then in its libc."""
     for mapping in _mappings(pid):
         try:
             symbols = elf.symbols("/proc/%d/root%s" % (pid, mapping.path))

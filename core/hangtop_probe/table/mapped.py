@@ -1,4 +1,4 @@
-"""Which libraries are mapped into a process: of torch, or of Python."""
+"""Check whether a process has libraries of torch or of Python mapped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def embeds_python(pid: int) -> bool:
 
 
 def _has_mapped(pid: int, names: Sequence[bytes]) -> bool:
-    """Whether such a file is mapped into a process; its memory lock may be held for ever."""
+    """Whether a file of these names is mapped; guarded, as its memory lock may be held for ever."""
     try:
         maps = _GUARD.call(lambda: procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS))
     except Hanging:

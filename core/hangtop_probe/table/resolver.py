@@ -1,8 +1,9 @@
-"""Finds what tells nothing by itself: ranks of torch.multiprocessing.spawn, agents of torchrun.
+"""Identify ranks of torch.multiprocessing.spawn and agents of torchrun by their stacks.
 
-Of such a rank the environment has no RANK; its stack has: `_wrap` of torch/multiprocessing/spawn.py
-holds the index in its local `i`. Those that are `unconfirmed` and have torch loaded are sampled in
-the background until such a frame was seen, a few times at most, and never in a table pass.
+The environment of such a rank has no RANK; its stack shows the rank: `_wrap` of
+torch/multiprocessing/spawn.py holds the index in its local `i`. `unconfirmed` processes with torch
+loaded are sampled in the background until such a frame appears, a few times at most, and never in a
+table pass.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class _Try(NamedTuple):
 
 
 class Resolver:
-    """Samples candidates on its own thread; what it learns goes to the table."""
+    """Samples candidates on its own thread; the table takes in the results."""
 
     def __init__(self, processes: Table, take: Callable[[int], None]) -> None:
         self._table = processes

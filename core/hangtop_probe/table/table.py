@@ -1,4 +1,4 @@
-"""The process table: passes over /proc that cost little, and what changed since the last.
+"""The process table: cheap passes over /proc.
 
 Every pass lists /proc and reads the processes that matter (ranks, launchers, their children);
 all others are looked at when they are new, a few times while they are young (programs start
@@ -22,13 +22,13 @@ from . import ended, facts, mapped, unconfirmed
 from .entry import Entry, Identity, own_processes, told_apart, tracer_of
 
 _RECHECK = 20
-"""Later on every so many passes."""
+"""Passes between two readings of a process that is no longer young."""
 _STARTED_S = 5.0
-"""Seconds after its start for which a named process may still begin to be a rank, or start some."""
+"""Seconds after its start for which a named process may still become a rank or start ranks."""
 _SAMPLED_S = 1.5
-"""Seconds in which `resolver` gets at what is below a named process: a launcher is no rank."""
+"""Seconds in which `resolver` samples the descendants of a named process: a launcher is no rank."""
 _DESCRIBE = 15
-"""Passes between two readings of what rarely changes of a reported process."""
+"""Passes between two readings of the rarely changing facts of a reported process."""
 
 
 class Table:
@@ -45,17 +45,17 @@ class Table:
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
         self.tools: Callable[[], Set[int]] = set
-        """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
+        """Returns the pids of our running tools: their tracing is not the job's state."""
         self.outputs: Dict[str, int] = {}
-        """Files that its processes print to, also those that have left, and as which user."""
+        """User id by file that processes print to, with those of processes that have exited."""
         self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
         self._with_torch: Set[Identity] = set()
         self._numbered: Dict[Identity, numbering.Numbered] = {}
-        """Numbers by what may change or be left: titles, frames."""
+        """Numbers from sources that may change or vanish: titles, frames."""
         self._guard = Guard()
         self._file_guard, self._memory_guard = Guard(limit=1), Guard(limit=1)
-        """For files and memory of the job: a server that is gone must not use up the other one."""
+        """Guards for files and memory of the job: a dead file server must not use up `_guard`."""
         self._clock = runclock.RunClock()
         self.stalled = stalled.Stalled()
         self._boot = node.boot_time()
@@ -80,15 +80,17 @@ class Table:
                 self._discover()
 
     def _visit(self, pid: int) -> Optional[procfs.Stat]:
-        """Look at a process if that is due; return what is to be added."""
+        """Read a process if that is due; return its state if it is new."""
+        late = (pid + self._pass) % _RECHECK == 0
         if pid in self._kernel:
-            if (pid + self._pass) % _RECHECK:
+            if not late:
                 return None
             self._kernel.remove(pid)
         entry = self.entries.get(pid)
+        due = late
         if entry is not None:
             entry.age += 1
-            due = entry.young or (pid + self._pass) % _RECHECK == 0
+            due = entry.young or late
             if not due and pid not in self.roles:
                 return None
         stat = procfs.read_stat(pid)
@@ -99,16 +101,20 @@ class Table:
         elif entry is None or entry.stat.start != stat.start:
             return stat
         else:
-            changed = told_apart(entry.stat) != told_apart(stat)
-            entry.stat = stat
-            if changed or (due and (pid in self.roles or self._may_differ(entry))):
-                self._look(entry)
-            elif due:
-                self._look_at_threads(entry)
+            self._look_again(entry, stat, due)
         return None
 
+    def _look_again(self, entry: Entry, stat: procfs.Stat, due: bool) -> None:
+        """Take in the state of a process that is in the table already."""
+        changed = told_apart(entry.stat) != told_apart(stat)
+        entry.stat = stat
+        if changed or (due and (stat.pid in self.roles or self._may_differ(entry))):
+            self._look(entry)
+        elif due:
+            self._look_at_threads(entry)
+
     def _may_differ(self, entry: Entry) -> bool:
-        """Whether a process that looks the same may still be read otherwise than before."""
+        """Whether facts of a process with an unchanged state may have changed."""
         return not entry.stat.image or entry.facts.denied is not None
 
     def _add(self, stats: List[procfs.Stat]) -> None:
@@ -120,7 +126,7 @@ class Table:
             self._look(entry, known.get(stat.pid))
 
     def _look(self, entry: Entry, known: Optional[facts.Facts] = None) -> None:
-        """Read what discovery needs, if it is not ``known``; note whether that changed."""
+        """Read the facts discovery needs, unless they are ``known``; note whether they changed."""
         before = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
         if known is not None:
             entry.facts = known
@@ -134,15 +140,15 @@ class Table:
         self._dirty = self._dirty or before != now or entry.age == 0
 
     def _look_at_threads(self, entry: Entry) -> None:
-        """Read of a process that has not run another program what may have changed all the same."""
+        """Read the thread names, which may change while a process runs the same program."""
         names = self._thread_names(entry)
         if names.intersection(candidates.RANK_THREADS) - entry.threads:
-            self._look(entry)  # who joins a group may have got its number meanwhile
+            self._look(entry)  # a process that joined a group may have a number by now
         self._dirty = self._dirty or names != entry.threads
         entry.threads = names
 
     def _thread_names(self, entry: Entry) -> FrozenSet[str]:
-        """Read thread names where they may tell a rank that has no readable number."""
+        """Return thread names where they may reveal a rank without a readable number."""
         if entry.stat.threads < 2 or not entry.facts.python:
             return frozenset()
         if entry.threads.intersection(candidates.RANK_THREADS):
@@ -157,7 +163,7 @@ class Table:
             self._with_torch &= alive
 
     def learn(self, identity: Identity, what: Learned) -> None:
-        """Take in what a stack sample told."""
+        """Take in the facts from a stack sample."""
         with self._lock:
             known = self._learned.get(identity, Learned())
             told = zip(Learned(), known, what)

@@ -1,4 +1,4 @@
-"""Which processes only a stack tells to be ranks or launchers: `resolver` has them sampled."""
+"""Select processes that only a stack can show to be ranks or launchers, for `resolver`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_ANCESTORS = 64
 
 
 class Unconfirmed:
-    """The process table at one moment; of ``only`` some pids where the user named them."""
+    """The process table at one moment, restricted to the pids ``only`` that the user named."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Unconfirmed:
         self._entries, self._roles, self._only = entries, roles, only
 
     def identities(self) -> Iterator[Identity]:
-        """Give processes that may be mp.spawn ranks, or agents of torchrun."""
+        """Yield processes that may be mp.spawn ranks, or agents of torchrun."""
         named = self._named()
         for entry in self._entries.values():
             may = self._may_be_spawned(entry) or self._may_be_agent(entry) or self._says_rank(entry)
@@ -33,7 +33,7 @@ class Unconfirmed:
                 yield entry.identity
 
     def _named(self) -> Optional[FrozenSet[int]]:
-        """Return whom the user named, and what started them, but no shell; None for all."""
+        """Return the pids the user named, with the Python programs above them; None for all."""
         if self._only is None:
             return None
         entries = self._entries
@@ -43,7 +43,7 @@ class Unconfirmed:
         )
 
     def _is_below(self, entry: Entry, pids: FrozenSet[int]) -> bool:
-        """Whether a process, or what it descends from, is one of these."""
+        """Whether a process or one of its ancestors is in ``pids``."""
         for _ in range(_MOST_ANCESTORS):
             if entry.stat.pid in pids:
                 return True
@@ -68,7 +68,7 @@ class Unconfirmed:
         return forked or commands.is_spawned(entry.facts.cmdline)
 
     def _says_rank(self, entry: Entry) -> bool:
-        """Whether a title or an argument names a rank, of a process that is none yet."""
+        """Whether the title or an argument of a process without a role names a rank."""
         unknown = entry.mine and entry.facts.python and self._role(entry.stat.pid) is None
         return unknown and numbering.says_rank(entry.facts.cmdline)
 
@@ -82,7 +82,7 @@ class Unconfirmed:
         return hosts or all(role.role == "launcher" for role in others)
 
     def _role(self, pid: int) -> Optional[Attribution]:
-        """Return what a process is, None where only that the user named it, or what started it."""
+        """Return the role of a process, None if it only has one because the user named it."""
         role = self._roles.get(pid)
         top = self._roles.get(role.rank_pid or pid) if role is not None else None
         return None if top is not None and top.rank_source == numbering.NAMED else role

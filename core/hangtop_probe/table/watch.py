@@ -1,4 +1,4 @@
-"""The `watch` request: what is new on a node, as often as that may cost; seldom while it rests."""
+"""The `watch` request: changes on a node, as often as the CPU budget allows, rarely while idle."""
 
 from __future__ import annotations
 
@@ -22,36 +22,34 @@ if TYPE_CHECKING:
     from .table import Table
 
 BUDGET = 0.006
-"""Fraction of one core that passes may cost, unless the head says less: the probe's other threads
-have the rest of 1%."""
+"""Fraction of one core that passes may cost, unless the head asks for less: the probe's other
+threads have the rest of 1%."""
 _FREE_S = 10.0
-"""Seconds in which passes are made as often as asked: what is new costs most."""
+"""Seconds at the start in which passes are as frequent as asked, since a new watch costs most."""
 _MAX_STRINGS = 20000
-"""Futex addresses come and go: the table starts anew when it has grown to this."""
+"""Size at which the table of texts starts anew: futex addresses come and go."""
 _MAX_INTERVAL = 30.0
 _STARTED = time.monotonic()
 HELD_S = 30.0
-"""Seconds for which is held back what moves all the time and means little by itself, and then until
-a piece is due. Of a job that hangs nothing else moves, and a thousand nodes are to cost next to
-nothing then."""
+"""Seconds for which minor changes are not sent, and then until a piece is due. In a hung job
+nothing else changes, and a thousand nodes must cost next to nothing then."""
 MAX_REST_S = 60.0
-"""Longest pause of a node that rests: for so long, and some seconds, it is not seen that it stands
-still."""
+"""Longest pause of an idle node, in seconds: the head learns up to that much later, and some
+seconds, that the node is idle."""
 _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
-"""Parts of a piece that mean that something happens."""
+"""Parts of a piece that mean activity."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
-"""Facts of the node that are held back."""
+"""Facts of the node whose changes are minor."""
 _QUIET_SHARE, _SOON_S = 0.25, 20.0
-"""Of the time in which nothing but what is held back has changed: for so long a piece is left out
-that would tell nothing, or for what is more than those seconds of it, up to `rest` seconds. A
-thousand nodes that rest cost the head, and by how much later it sees that they still do is little
-beside how long they have."""
+"""An idle node sends nothing for this share of its idle time, or for the idle time above `_SOON_S`
+seconds if that is longer, up to `rest` seconds. A thousand idle nodes cost the head CPU time, and
+the delay is short compared with the time they have been idle."""
 _SHORT_S = 1.0
-"""Pauses up to this need not be told: the other end waits far longer before it wonders."""
+"""Pauses up to this, in seconds, are not announced: the head waits far longer for a piece."""
 
 
 def quiet_s(still: float, rest: float) -> float:
-    """Return for how many seconds to say nothing where nothing changed for ``still`` seconds."""
+    """Return the seconds to send nothing after ``still`` seconds without a change."""
     return min(max(still * _QUIET_SHARE, still - _SOON_S), rest)
 
 
@@ -66,7 +64,7 @@ class Watch:
         budget: float = BUDGET,
         rest: float = 0.0,
     ) -> None:
-        """``rest``: seconds between two pieces at most that are sent although they tell nothing."""
+        """``rest``: longest time in seconds between two pieces of an idle node."""
         self.table = processes
         self.hardware = machine
         self.interval = min(max(interval, 0.1), 60.0)
@@ -130,7 +128,7 @@ class Watch:
         return piece
 
     def _note_exits(self, gone: Dict[str, Dict[str, Any]], processes: Dict[int, Any]) -> None:
-        """Add how processes have ended that are gone, as far as the kernel tells."""
+        """Add exit codes of processes that have exited, where the kernel knows them."""
         for pid, told in gone.items():
             code = self._exits.status(int(pid))
             if code is not None:
@@ -138,7 +136,7 @@ class Watch:
         self._exits.follow(processes)
 
     def next_piece(self) -> Optional[Dict[str, Any]]:
-        """Make a pass; None where it tells nothing, as it was said that nothing would be told."""
+        """Make a pass and return its piece; None if it is empty within an announced pause."""
         piece, now = self.piece(), time.monotonic()
         if piece.keys() <= {"at"} and not self._is_awaited:
             return None
@@ -150,7 +148,7 @@ class Watch:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether the time is over for which it was said that nothing would be told."""
+        """Whether the announced pause is over."""
         return time.monotonic() - self._sent_at >= self._promised - self.interval / 2
 
     def restart(self) -> None:
@@ -173,10 +171,10 @@ class Watch:
         ]
 
     def _note_cost(self) -> None:
-        """Take in what passes used since the last one began: pass, encoding, guarded reads."""
+        """Record the CPU time since the last pass began: pass, encoding, guarded reads."""
         now = self._spent()
         spent, self._cpu = now - self._cpu, now
-        # The first pass looks at every process of the node: that is not what passes cost.
+        # The first pass reads every process of the node, which is not the usual cost.
         self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 2 else spent
 
     def _spent(self) -> float:
@@ -214,7 +212,7 @@ class Watch:
         return new
 
     def _is_due(self, what: str, seconds: float) -> bool:
-        """Whether facts are to be read again: by the clock, for passes may be far apart."""
+        """Whether to read facts again, by the clock, since passes may be far apart."""
         now = time.monotonic()
         due = not self._node or now - self._read_at.get(what, -seconds) >= seconds
         if due:
@@ -222,7 +220,7 @@ class Watch:
         return due
 
     def _add_mounts(self) -> None:
-        """The mount table is locked while a file system is being mounted or unmounted."""
+        """Read mounts and quotas; guarded, as mounting or unmounting locks the mount table."""
         try:
             self._facts["mounts"] = self._guard.call(filesystems.mounts)
             self._quotas = self._guard.call(lambda: quotas.places(procfs.mounts("self")))

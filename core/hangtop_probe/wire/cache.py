@@ -21,7 +21,7 @@ from . import cachedir, rooms
 OLD = 7 * 86400
 """Seconds after its last use from which on the cache of another version is removed."""
 OLD_ROOM = 600
-"""Seconds after which a room is nobody's any more: it is made for a moment."""
+"""Seconds after which a room is abandoned: it is only needed for a moment."""
 _DAY = 86400.0
 _ROOM = re.compile(os.path.basename(rooms.ROOM) + "[0-9a-f]{32}")
 _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
@@ -34,7 +34,7 @@ _FILE = re.compile(
     _PLACE + r"(?:py-spy|[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
 )
 _COPIED = "copied.txt"
-"""What was copied in the terminal app, where that runs: a file beside the directories."""
+"""The clipboard file of the terminal app on its own machine, beside the directories."""
 _MAX_TOLD = 10  # paths, of those that were left
 
 

@@ -142,9 +142,9 @@ def _check_owner(found: os.stat_result, path: str, owners: Sequence[int]) -> Non
 
 
 def check_trusted(*paths: str) -> None:
-    """Raise `Unusable` where somebody else than we or root could change what is there.
+    """Raise `Unusable` where a user other than us or root could change or replace the files.
 
-    Or could put another thing in its place: the paths are to be real ones, without links.
+    The paths must be real ones, without links.
     """
     ways = set()
     for path in paths:

@@ -1,7 +1,7 @@
-"""Names of what would change that something cannot be seen here. The head has the words.
+"""Names of fixes for data that cannot be read here. The head has their texts.
 
-A command that people are shown must not be a node's to choose: what the probe knows is told by
-one of these names, with one argument at most behind a blank. See `hangtop_core.text.fixes`.
+A node must not choose a command that people are shown: the probe sends one of these names, with at
+most one argument after a blank. See `hangtop_core.text.fixes`.
 """
 
 from __future__ import annotations

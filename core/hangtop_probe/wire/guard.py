@@ -23,7 +23,7 @@ class _Call(Generic[T]):
         self.function = function
         self.done = threading.Event()
         self.left = False
-        """Whether nobody waits for it any more."""
+        """Whether the caller has given up."""
         self.result: Optional[T] = None
         self.error: Optional[BaseException] = None
 

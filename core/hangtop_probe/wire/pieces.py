@@ -1,7 +1,7 @@
 """The pieces a node needs: the probe's source, py-spy, and the Python bindings of NVML.
 
 Each is used from the head's own path where the file system is shared, from the cache of this user,
-or, where that cannot be used (no home, a full disk, a directory of somebody else's, a file system
+or, where that cannot be used (no home, a full disk, a directory of another user, a file system
 mounted noexec), from memory for this connection. This file is sent as a part of the boot, see
 `boot.PARTS`.
 """
@@ -272,7 +272,7 @@ def listed(known: bytes) -> List[str]:
 
 
 def is_pynvml(folder: str, wanted: str) -> bool:
-    """Whether ``folder`` holds the pynvml with this hash, where nobody else can change it."""
+    """Whether ``folder`` holds the pynvml with this hash, and no other user can change it."""
     place = os.path.join(folder, "pynvml.py")
     try:
         check_trusted(folder, place)

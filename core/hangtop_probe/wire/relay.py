@@ -1,10 +1,10 @@
-"""What comes before the boot where one command serves many nodes: picks out this node's share.
+"""Pick this node's share out of a shared standard input, before the boot runs.
 
-A broadcast srun gives all its nodes the same standard input, and labels what each prints. The
-head sends this file's source first, with a call of `start` behind it. From then on standard input
-is frames, each for some of the nodes; a thread hands those for this node on to a pipe that takes
-the place of standard input, so boot and probe read what they would read on a connection of their
-own. A frame is a line ``TO KIND NUMBER`` and, for all kinds but two, that many bytes:
+A broadcast srun gives all its nodes the same standard input, and labels their output. The head
+sends this file's source first, followed by a call of `start`. From then on standard input is
+frames, each for some of the nodes; a thread passes those for this node to a pipe that replaces
+standard input, so boot and probe read the same as on a connection of their own. A frame is a line
+``TO KIND NUMBER`` and, for all kinds but two, that many bytes:
 
 ====  ==========================================================================
 d     data for these nodes
@@ -37,10 +37,10 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence
 from .rooms import FILE, ROOM, remove_room
 
 PARTS = ("hangtop_probe/wire/rooms.py", "hangtop_probe/wire/relay.py")
-"""What is sent, in this order; the imports from one another are left out."""
+"""Files that are sent, in this order, without the imports of one another."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 MAX_FILE = 64 << 20
-"""Bytes of what comes by sbcast; py-spy has 3 MB."""
+"""Most bytes of a file sent by sbcast; py-spy has 3 MB."""
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -56,10 +56,10 @@ def names_me(to: str, own: int) -> bool:
 
 
 class Relay:
-    """Hands this node's share of the frames on."""
+    """Passes on this node's share of the frames."""
 
     def __init__(self, source: BinaryIO, sink: int, own: int, out: int) -> None:
-        """``out`` is where the head is told about rooms."""
+        """``out``: descriptor for messages to the head about rooms."""
         self.room: Optional[str] = None
         self._source = source
         self._sink = sink
@@ -68,9 +68,9 @@ class Relay:
         self._kept: List[Optional[bytes]] = []
 
     def run(self) -> None:
-        """Write this node's share to the sink, until it is told to end.
+        """Write this node's share to the sink.
 
-        Returns at the end of input, of this node's input, or when nobody reads the sink any more.
+        Returns at the end of input, of this node's input, or when the sink is closed.
         """
         try:
             while self._frame():
@@ -158,7 +158,7 @@ def fetch(room: Optional[str], size: int, digest: str) -> bytes:
 
 
 def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:
-    """Begin to hand on, say which of ``nodes`` this one is, and return the new standard input.
+    """Start relaying, report which of ``nodes`` this one is, and return the new standard input.
 
     ``stream`` is the old one; it may have read ahead.
     """
@@ -171,7 +171,7 @@ def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    ahead = stream.read()  # what it has buffered: beyond that there is /dev/null now
+    ahead = stream.read()  # its buffer; standard input is /dev/null now
     read_end, write_end = os.pipe()
     os.dup2(read_end, 0)
     os.close(read_end)
@@ -188,7 +188,7 @@ def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:
 
 
 class _Ahead:
-    """A stream with some bytes before it that were read already."""
+    """A stream preceded by bytes that were read already."""
 
     def __init__(self, ahead: bytes, stream: BinaryIO) -> None:
         self._ahead = ahead

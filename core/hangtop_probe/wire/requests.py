@@ -32,7 +32,7 @@ class Cancelled(Exception):
 
 
 def clock() -> float:
-    """Return now as pieces tell it: seconds since the epoch, to the millisecond."""
+    """Return the time for a piece: seconds since the epoch, to the millisecond."""
     return round(time.time(), 3)
 
 

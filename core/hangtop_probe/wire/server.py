@@ -2,7 +2,7 @@
 
 The main thread reads stdin; one thread writes, small answers before bulk; each request is
 answered on its own thread. The probe ends when stdin ends, when nothing came for a minute, or
-when nobody reads what it writes.
+when its output is closed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ SILENCE = 60.0
 """Seconds without any message from the head after which the probe ends."""
 TAKEN_S = 60
 """Seconds after which a request that is not even taken ends the probe: without memory for a thread
-`Thread.start` may wait for ever (CPython 3.11), and nobody reads that the head has left."""
+`Thread.start` may wait for ever (CPython 3.11), and the end of stdin would go unread."""
 MAX_REQUESTS = 32
 UNLIMITED = 1 << 60
-"""Pieces that may be sent where nobody can allow more."""
+"""Credit for pieces where the head cannot grant more."""
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
-"""Why a probe that is pushed to cannot trace."""
+"""Why a pushed probe cannot trace."""
 
 Handler = Callable[[Request], Optional[Message]]
 
 
 class Push(NamedTuple):
-    """All that a probe is asked to which nothing can be sent, as over pdsh."""
+    """All requests for a probe that cannot be sent anything later, as over pdsh."""
 
     requests: Dict[str, List[Message]]
-    """By host name, as `hello` tells it; those under `*` are for every node."""
+    """Requests by host name, as in `hello`; those under `*` are for every node."""
     seconds: float
-    """It ends by then: nobody can tell it to."""
+    """Lifetime of the probe, since the head cannot end it."""
     number: int
-    """Above those of cut messages that earlier runs may still be sending."""
+    """First number of cut messages, above those that earlier runs may still send."""
     max_line: int
     hello: bool
     """Whether it says hello; a run that answers a few requests beside another one does not."""
 
 
 class Writer:
-    """Sends messages in two classes; the pieces of a cut message may be overtaken."""
+    """Sends messages in two classes; urgent ones may overtake the parts of a cut message."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Writer:
         self._thread.start()
 
     def send(self, message: Message, urgent: bool) -> None:
-        """Queue a message; it is encoded here, on the caller's thread, and holds up no other."""
+        """Queue a message; it is encoded on the caller's thread, and delays no other message."""
         with self._ready:
             self._number += 1
             number = self._number
@@ -111,11 +111,11 @@ class Writer:
 
 
 def _no_alarm(_: int) -> None:
-    """Let a request take for ever."""
+    """Set no time limit."""
 
 
 class Server:
-    """Reads requests from ``fd_in`` and answers them on ``fd_out`` until the head goes."""
+    """Reads requests from ``fd_in`` and answers on ``fd_out`` until the head disconnects."""
 
     def __init__(
         self,
@@ -144,11 +144,11 @@ class Server:
         os.write(self._wake_in, b"x")
 
     def bear_silence(self, seconds: float) -> None:
-        """End only after so many seconds without any message from the head."""
+        """Set the seconds without any message from the head after which to end."""
         self._silence = seconds
 
     def run(self) -> None:
-        """Answer requests until the connection is over; then cancel what is under way."""
+        """Answer requests until the connection ends, then cancel those under way."""
         rest = b""
         while True:
             ready, _, _ = select.select([self._in, self._wake_out], [], [], self._silence)
@@ -167,9 +167,9 @@ class Server:
         self._cancel_all()
 
     def push(self, order: Push) -> None:
-        """Answer what was asked beforehand; until that is done, too late, or nobody reads it.
+        """Answer the requests of ``order`` until all are done, time is up, or output is closed.
 
-        A run that said hello stays: others beside it count on its being there.
+        A run that said hello stays until then, since other runs rely on it.
         """
         deadline = time.monotonic() + order.seconds
         asked = order.requests.get(socket.gethostname(), [])
@@ -182,7 +182,7 @@ class Server:
             request.grant(UNLIMITED)
         over = select.poll()
         over.register(self._wake_out, select.POLLIN)
-        over.register(self._out, 0)  # told in any case: that the other end is closed
+        over.register(self._out, 0)  # reports in any case that the other end is closed
         while time.monotonic() < deadline and not over.poll(200):
             if not (order.hello or self._under_way()):
                 break
@@ -197,7 +197,7 @@ class Server:
             request.cancel()
 
     def wait_answered(self, seconds: float) -> None:
-        """Let requests that were cancelled clean up: whether a target runs again is theirs."""
+        """Wait for cancelled requests to clean up: they make their targets run again."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -251,7 +251,7 @@ class Server:
         thread = threading.Thread(target=self._answer, args=(request,), name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # it may have no more threads
+        except RuntimeError as error:  # no more threads may be allowed
             with self._lock:
                 del self._requests[ident]
             self._say_error(ident, "error", describe(error))
@@ -265,7 +265,7 @@ class Server:
             request.end({"cancelled": True})
         except Refused as refused:
             request.fail(refused.message())
-        except Exception as error:  # whatever goes wrong is an answer, never a traceback
+        except Exception as error:  # every error is an answer, never a traceback
             request.fail(failure("error", describe(error)))
         finally:
             with self._lock:

@@ -1,9 +1,9 @@
-"""Running py-spy, strace and the like: bounded, cancellable, and never left behind.
+"""Run py-spy, strace and other tools: bounded, cancellable, and never left behind.
 
 Every tool dies with the probe, also when the probe is killed: it is started through `setpriv
---pdeathsig` or, where util-linux lacks that, through a few lines of Python that make the same
-prctl(2) call. Ending is gentle first, so that a tracer can detach, and then it is not: whatever
-a tool started goes with it, and what it writes is bounded.
+--pdeathsig` or, where util-linux does not have it, through a few lines of Python that make the same
+prctl(2) call. A tool is ended by a signal that lets a tracer detach, then by SIGKILL, together with
+its children; its output is bounded.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Tools:
 
 
 class _Output:
-    """What a tool writes, read as it comes."""
+    """The output of a tool, read as it arrives."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.size = 0
@@ -176,7 +176,7 @@ class _Output:
             self._open.register(stream, selectors.EVENT_READ, number)
 
     def read(self, seconds: float) -> None:
-        """Take in what is there, or wait for something at most ``seconds``."""
+        """Read available output, or wait for it at most ``seconds``."""
         if not self._open.get_map():
             await_end(self._process, time.monotonic() + seconds)
             return
@@ -204,7 +204,7 @@ def _gentle_first(number: int) -> int:
 
 
 def has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether a tool has ended, without reaping it: until then nobody else gets its number."""
+    """Whether a tool has ended, without reaping it: until then its pid is not reused."""
     if process.returncode is not None:
         return True
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT

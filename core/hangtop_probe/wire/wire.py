@@ -1,8 +1,8 @@
 """Framing between head and probe: JSON messages, one a line, each line with a magic prefix.
 
 Every engine hangtop stands on is line-based (ClusterShell, srun, pdsh), so the frame is a
-line. What has no prefix is a login banner or noise: the reader hands it out apart and never
-mistakes it for a message.
+line. Lines without the prefix are a login banner or noise: the reader returns them apart and never
+mistakes them for a message.
 
 A message whose JSON is long travels as ``{"z": base64(zlib(json))}``; one that is still
 longer than a line may be is cut into parts ``{"m": number, "part": i, "of": n, "crc": crc32,
@@ -48,8 +48,8 @@ class WireError(ValueError):
 def encode(message: Message, number: int = 0, max_line: int = MAX_LINE) -> List[bytes]:
     """Return the lines (with newline) that carry ``message``.
 
-    ``number`` tells apart cut messages that are under way at the same time. ValueError for what
-    JSON has no form for, such as NaN.
+    ``number`` identifies cut messages that are under way at the same time. Raises ValueError for
+    values that JSON cannot express, such as NaN.
     """
     body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
     if len(body) < min(COMPRESS_FROM, max_line - len(MAGIC) - 1):

@@ -243,13 +243,20 @@ def _pack(order: Push) -> frozenset[str]:
 def _imported(file: str, source: bytes) -> Iterator[str]:
     """Yield the modules of the probe that ``file`` imports, and all other names from them."""
     package = ".".join([PACKAGE.name, *file.split("/")[:-1]])
-    more: list[ast.AST] = [ast.parse(source)]
-    while more:
-        node = more.pop()
+    for node in _running(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             module = resolve_name("." * node.level + (node.module or ""), package)
             yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
-        more += [] if _is_for_types(node) else ast.iter_child_nodes(node)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module except those that are for types only."""
+    more = [tree]
+    while more:
+        node = more.pop()
+        if not _is_for_types(node):
+            yield node
+            more += ast.iter_child_nodes(node)
 
 
 def _is_for_types(node: ast.AST) -> TypeGuard[ast.If]:
@@ -305,7 +312,7 @@ _BETWEEN = (tokenize.ENCODING, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 
 def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Yield removable places: first line and column, last ones, and the replacement."""
-    for node in ast.walk(tree):
+    for node in _running(tree):
         yield from _unneeded_statements(node)
         if isinstance(node, ast.arg) and node.annotation is not None:
             name = node.col_offset + len(node.arg.encode())

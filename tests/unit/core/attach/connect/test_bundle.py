@@ -83,6 +83,12 @@ def test_signs_beyond_ascii_and_in_strings_stay() -> None:
     assert bare == 'def f(ö = 1) :\n    return (\n"# ö",\n""" one\n\n  two""",\n)'
 
 
+def test_lines_after_types_of_several_lines_stay() -> None:
+    source = 'if TYPE_CHECKING:\n    Pair = Tuple[int, int]\n    """Two\n\n    numbers."""\n\n'
+    bare = bundle._bare(f"{source}FIRST = 1\nSECOND = 2\n".encode()).decode()
+    assert bare == "FIRST = 1\nSECOND = 2"
+
+
 def test_what_needs_a_probe_that_can_be_told_something_is_not_pushed() -> None:
     sent = bundle._source(bundle._PACKS[-1])
     left_out = {PurePath(name).name for name in bundle._source() if name not in sent}
