@@ -1,4 +1,4 @@
-"""The core of hangtop, for programs and notebooks; docs/api.md tells how to use it.
+"""The core of hangtop, for programs and notebooks; docs/api.md says how to use it.
 
     import hangtop_core as ht
 
@@ -6,9 +6,9 @@
         diagnosis = ht.diagnose(session.snapshot())
     print(diagnosis.state, *(verdict.summary for verdict in diagnosis.verdicts), sep="\n")
 
-Meant to be used is what `__all__` names, and the values that this gives and raises, in `model`,
-`diagnosis` and `errors`. All else may change with any version. It is loaded when it is first used:
-who imports one module of the core does not load all of them.
+The public interface is `__all__`, and the values it returns and raises, in `model`, `diagnosis` and
+`errors`. Everything else may change with any version. Modules are loaded when first used: an import
+of one module of the core does not load all of them.
 """
 
 from typing import TYPE_CHECKING
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
         to_text,
     )
 else:
-    # The first import of the package `attach` puts it in the place of the function: so it is now.
-    # Modules in it are had by `from hangtop_core.attach.connect import link`.
+    # The first import of the package `attach` binds its name here, in place of the function; so
+    # this happens now. Modules in the package are imported by `from hangtop_core.attach.connect
+    # import link`.
     from hangtop_core import attach
 
     del attach

@@ -1,4 +1,4 @@
-"""What `import hangtop_core` offers to programs and notebooks."""
+"""The functions that `import hangtop_core` offers to programs and notebooks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ __all__ = [
 ]
 
 SAMPLE_EVERY_S = 1.0
-"""As `hangtop diagnose`: what repeats is told from what stands still within seconds."""
+"""Seconds between two stacks, as in `hangtop diagnose`: loops and blocked ranks are distinguished
+within seconds."""
 log = logging.getLogger(__name__)
 
 
@@ -66,8 +67,8 @@ def attach(
 ) -> Session:
     """Begin to observe training jobs, and return at once; `Session.snapshot` waits.
 
-    Nothing is read from hangtop's config file. What there is to say of a Slurm job (that it is
-    somebody else's, say) is logged as a warning.
+    Hangtop's config file is not read. Notices about a Slurm job (that it belongs to another user,
+    for example) are logged as warnings.
 
     Args:
         nodes: node sets such as ``gpu[1-4]``, ``n1,n2`` or ``@group``. Without any, and without
@@ -77,15 +78,15 @@ def attach(
         hostfile: a file that names nodes, one a line.
         job: a Slurm job: ``123``, ``123_4``, ``123+0``, ``123.0``, or ``mine``.
         via: how nodes are reached; ``auto`` is ssh for all but this machine.
-        command: what reaches a node instead, ``%h`` being its name: ``kubectl exec -i %h --``.
-        user: to log in as.
+        command: a command that reaches a node, ``%h`` being its name: ``kubectl exec -i %h --``.
+        user: the user to log in as.
         python: Python 3.8 or newer, on the nodes.
-        init: run in a node's shell first.
-        sudo: be root there, by sudo without password.
-        fanout: logins at the same time, at most.
-        connect_timeout: seconds to log in.
-        pids: only the jobs of these processes.
-        all_users: jobs of other users, too.
+        init: a command that is run in a node's shell first.
+        sudo: become root on nodes, by sudo without password.
+        fanout: maximum number of simultaneous logins.
+        connect_timeout: seconds within which a login must succeed.
+        pids: observe only the jobs of these processes.
+        all_users: also observe jobs of other users.
         hang_after: seconds without progress after which a job that waits is called hung.
         readonly: refuse whatever could pause a process.
 
@@ -131,50 +132,50 @@ def _several(names: str | Sequence[str]) -> tuple[str, ...]:
 def diagnose(
     snapshot: Snapshot | Capture, job: str | None = None, *, hang_after: float | None = None
 ) -> Diagnosis:
-    """Say how a job gets on, who is to blame and why, and what could not be seen.
+    """Return how a job progresses, which ranks are the culprits and why, and the blind spots.
 
-    It is pure: of the same snapshot it says the same, wherever that comes from. Of a capture it is
-    about the newest picture, and tells from those before what the job hung by until it ended: a
-    snapshot alone of a job that has ended does not have that.
+    The function is pure: equal snapshots give equal diagnoses, wherever they come from. The
+    diagnosis of a capture is about its newest snapshot, and uses the earlier ones to say why the
+    job hung until it ended: a single snapshot of an ended job cannot show that.
 
     Args:
-        snapshot: of a session, or of a picture of a capture; or a whole capture.
+        snapshot: a snapshot of a session or of a capture; or a whole capture.
         job: key of one of its jobs; without it the first, the largest and newest.
-        hang_after: as for `attach`; of a capture, what it was taken with.
+        hang_after: as for `attach`; for a capture, the value it was taken with by default.
 
     Raises:
         UsageError: the snapshot has no job with this key.
     """
     pictures = snapshot.pictures if isinstance(snapshot, Capture) else ()
-    seen = pictures[-1].snapshot if isinstance(snapshot, Capture) else snapshot
-    found = seen.job(job)
-    if found is None and job is not None:
-        there = ", ".join(one.key for one in seen.jobs) or "none"
-        raise UsageError(f"no job has the key {job!r}", f"There is: {there}")
+    newest_snapshot = pictures[-1].snapshot if isinstance(snapshot, Capture) else snapshot
+    chosen = newest_snapshot.job(job)
+    if chosen is None and job is not None:
+        keys = ", ".join(entry.key for entry in newest_snapshot.jobs) or "none"
+        raise UsageError(f"no job has the key {job!r}", f"There is: {keys}")
     if isinstance(snapshot, Capture):
         newest = rejudge(pictures, hang_after or snapshot.header.hang_after)[-1]
-        return newest.diagnoses[found.key if found is not None else ""]
-    return engine.diagnose(seen, found, hang_after or HANG_AFTER_S)
+        return newest.diagnoses[chosen.key if chosen is not None else ""]
+    return engine.diagnose(newest_snapshot, chosen, hang_after or HANG_AFTER_S)
 
 
 def open_capture(path: str | Path) -> Capture:
-    """Read a file of `hangtop capture`, as far as it goes: `Capture.cut` says where it does not.
+    """Read a file of `hangtop capture`; `Capture.cut` says where a damaged file ends.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        BadCaptureError: it is no capture, or cannot be opened at all.
+        BadCaptureError: the file is no capture, or cannot be opened at all.
     """
     return capture.load(str(path))
 
 
 def read_dumps(*paths: str | Path, prefix: str | None = None) -> FlightDiagnosis:
-    """Read dumps of flight recorders, and say what they show.
+    """Read dumps of flight recorders, and diagnose them.
 
     Args:
         paths: files, folders or patterns.
-        prefix: what stands before the rank in names of files; without it told from the names.
+        prefix: the part of file names before the rank; by default derived from the names.
 
     Raises:
         UsageError: a path does not exist.
@@ -182,8 +183,11 @@ def read_dumps(*paths: str | Path, prefix: str | None = None) -> FlightDiagnosis
         StartError: a process to read them could not be started.
     """
     loaded = dumps.load([str(path) for path in paths], prefix)
-    problems = [FileProblem(one.path, one.kind, one.why, one.rank) for one in loaded.problems]
-    if not loaded.files and all(one.rank is None for one in loaded.problems):
+    problems = [
+        FileProblem(problem.path, problem.kind, problem.why, problem.rank)
+        for problem in loaded.problems
+    ]
+    if not loaded.files and all(problem.rank is None for problem in loaded.problems):
         raise NoDumpError(f"no dumps in {', '.join(map(str, paths)) or 'no paths at all'}")
     return examine(loaded.traces, problems, loaded.files).diagnosis
 
@@ -192,8 +196,8 @@ def to_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """Return a diagnosis as `hangtop diagnose` and `hangtop flight` print it.
 
     Args:
-        diagnosis: of `diagnose` or `read_dumps`.
-        width: in characters.
+        diagnosis: the result of `diagnose` or `read_dumps`.
+        width: line width in characters.
     """
     if isinstance(diagnosis, FlightDiagnosis):
         return flight_text(diagnosis, width)

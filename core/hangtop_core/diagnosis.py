@@ -1,6 +1,6 @@
-"""What hangtop concludes: verdicts with their evidence, as `hangtop diagnose --json` prints them.
+"""The conclusions of hangtop, as `hangtop diagnose --json` prints them: verdicts with evidence.
 
-The JSON schema is `hangtop.diagnosis/1`; changes to it only ever add.
+The JSON schema is `hangtop.diagnosis/1`; changes to it only ever add fields.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ SCHEMA = "hangtop.diagnosis/1"
 HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
 STALLED_AFTER_S = 5.0
-"""Seconds without any progress below which nothing is called stalled, however plain the cause."""
+"""Seconds without progress below which nothing is called stalled, however plain the cause."""
 FIRST_STACKS_S = 30.0
-"""Seconds within which each process has given a stack, or says why not."""
+"""Seconds within which each process has given a stack, or the reason why not."""
 NO_FIX = "none is known; the reason is all there is to go by"
-"""The fix of a blind spot for which there is none."""
+"""The fix of a blind spot that has none."""
 MAX_SUMMARY = 800
-"""Characters of the summary of a verdict, which says what nodes have said."""
+"""Maximum characters of the summary of a verdict, which quotes nodes."""
 FAILED = "verdict"
-"""The blind spot where hangtop itself has failed to conclude anything."""
+"""The blind spot that reports a failure of hangtop's own analysis."""
 REPORT_IT = "report it with the stacks: hangtop dump"
 
 JobState = Literal["hung", "progressing", "slow", "starting", "idle", "exited", "unknown"]
-"""`slow` is `progressing` with steps that some ranks make long: nobody hangs. `idle` is a server
-that nobody asks for anything."""
+"""State of a job. `slow` is `progressing` with steps that some ranks make long: no rank hangs.
+`idle` is a server without requests."""
 MAKES_PROGRESS: frozenset[JobState] = frozenset({"progressing", "slow", "idle"})
-"""States in which nobody hangs: what there is to do is done."""
+"""States in which no rank hangs."""
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
@@ -44,14 +44,14 @@ Source = Literal[
 MomentKind = Literal[
     "started", "watched", "sign", "stopped", "hung", "due", "left", "flight", "log", "kernel", "gpu"
 ]
-"""What happened at a moment of the timeline: the job started, hangtop began to watch, a rank that
-is blamed last got anywhere, the last rank did, the wait was long enough to be called a hang, the
-first operation times out, a rank left, or all of a job that hung; a collective was issued; or what
-logs, the kernel or a GPU said."""
+"""What happened at a moment of the timeline: the job started, hangtop attached, a culprit made its
+last progress, the last rank did, the wait became long enough to be called a hang, the first
+operation times out, a rank left, or all ranks of a hung job; a collective was issued; or logs, the
+kernel or a GPU reported something."""
 
 
 class Culprit(Struct, frozen=True, gc=False):
-    """A rank the verdict blames."""
+    """A rank that a verdict names as the culprit."""
 
     rank: int | None
     node: str
@@ -59,13 +59,13 @@ class Culprit(Struct, frozen=True, gc=False):
     local_rank: int | None = None
     gpu: int | None = None
     role: str = ""
-    """What it is, where it is no rank: a controller as it calls itself."""
+    """Title of a process that is no rank: a controller as it calls itself."""
     about: str = ""
-    """What a rank without a number is told from others by: its title, GPU or script."""
+    """Label of a rank without a number: its title, GPU or script."""
 
     @property
     def name(self) -> str:
-        """`rank 2 (gpu03, pid 4711)`, or `rank ? (gpu03, pid 4711, VLLM::Worker_TP1)`."""
+        """Return `rank 2 (gpu03, pid 4711)`, or `rank ? (gpu03, pid 4711, VLLM::Worker_TP1)`."""
         if self.rank is None:
             where = ", ".join(
                 filter(None, (clean(self.node), f"pid {self.pid}" if self.pid else ""))
@@ -93,11 +93,11 @@ class Verdict(Struct, frozen=True, gc=False):
     evidence: tuple[Evidence, ...]
     next_steps: tuple[str, ...]
     weaker: str = ""
-    """Why it comes after the first verdict; empty for that one."""
+    """Why it ranks below the first verdict; empty for the first."""
     apart: bool = False
-    """Whether it is a fault of its own beside the first, not another explanation of the same."""
+    """Whether it is a separate fault beside the first, not another explanation of the same."""
     commands: tuple[str, ...] = ()
-    """Of each next step the command in it; empty where it has none."""
+    """The command in each next step; empty where a step has none."""
 
 
 NeedKind = Literal["stacks", "descriptors", "recorder", "logs", "kernel log", "native stacks"]
@@ -105,27 +105,28 @@ NeedState = Literal["wanted", "asked", "answered", "not possible", "needs consen
 
 
 class Need(Struct, frozen=True, gc=False):
-    """What would decide between an explanation and the next, of one rank, and how it stands."""
+    """Data of one rank that would decide between two explanations, and the state of the request."""
 
     kind: NeedKind
     rank: int | None
     node: str
     pid: int | None
     why: str
-    """What it would tell."""
+    """What the answer would decide."""
     state: NeedState = "wanted"
-    """`wanted`: nobody has asked yet, as in a capture; `needs consent`: it touches the rank."""
+    """`wanted`: not requested yet, as in a capture; `needs consent`: the request touches the
+    rank."""
     told: str = ""
-    """Why it is not possible; of what needs consent, the command that does it."""
+    """Why it is not possible; for `needs consent`, the command that does it."""
     key: str = ""
-    """The key of the Rank or Recorder screen that does the same."""
+    """The key of the Rank or Recorder screen that requests it."""
 
 
 class Exclusion(Struct, frozen=True):
-    """What is ruled out, and by what was looked at."""
+    """Causes that are ruled out, and the evidence."""
 
     causes: tuple[str, ...]
-    """Codes of the verdicts that there are not for this reason."""
+    """Codes of the verdicts that are ruled out for this reason."""
     text: str
     looked_at: str
 
@@ -141,7 +142,7 @@ class Moment(Struct, frozen=True, gc=False):
 
 
 class BlindSpot(Struct, frozen=True):
-    """Something that could not be observed, with why and how to fix it."""
+    """Something that could not be observed, with the reason and the fix."""
 
     what: str
     nodes: tuple[str, ...]
@@ -149,7 +150,7 @@ class BlindSpot(Struct, frozen=True):
     why: str
     fix: str
     command: str = ""
-    """The command in the fix; empty where that has none, or more than one."""
+    """The command in the fix; empty where the fix has none, or more than one."""
 
 
 class JobSummary(Struct, frozen=True):
@@ -161,44 +162,45 @@ class JobSummary(Struct, frozen=True):
     launcher: str | None
     id: str | None
     unnumbered: int = 0
-    """Ranks whose number could not be read."""
+    """Number of ranks whose rank number could not be read."""
     twice: tuple[int, ...] = ()
     """Ranks that more than one live process claims to be."""
 
 
 class Ended(Struct, frozen=True):
-    """When and by what a job has ended, and whether it hung until then."""
+    """When and why a job ended, and whether it hung until then."""
 
     at: float
-    """When its last rank left, or was last seen where no node of the job answers any more."""
+    """When its last rank exited, or was last seen where no node of the job answers any more."""
     by: str = ""
-    """What ended it, as far as logs or exit statuses tell; else empty."""
+    """What ended it, as far as logs or exit statuses show; else empty."""
     after_hanging_s: float | None = None
     """For how long it had hung; null where it did not hang until its end."""
     verdict_at: float | None = None
-    """When the verdicts on that hang were given, which come first: before anybody left."""
+    """When the verdicts on that hang, which come first, were given: before the first rank
+    exited."""
 
 
 class Attempt(Struct, frozen=True):
-    """Which attempt of torchrun runs: it starts all ranks again when one fails."""
+    """Which attempt of torchrun runs: torchrun restarts all ranks when one fails."""
 
     number: int
-    """From 1."""
+    """Number of the attempt, from 1."""
     of: int | None = None
-    """How many there are at most; null where that is not known."""
+    """Maximum number of attempts; null where unknown."""
 
 
 class PastAttempt(Struct, frozen=True):
     """An attempt that hangtop has seen end, and why it did."""
 
     number: int | None
-    """From 1; null where nobody counts."""
+    """Number of the attempt, from 1; null where unknown."""
     ended: Ended
     verdicts: tuple[Verdict, ...] = ()
 
 
 class RequestWait(Struct, frozen=True, gc=False):
-    """By what a process of an idle server waits for requests."""
+    """How a process of an idle server waits for requests."""
 
     who: str
     """`rank 0`, or a controller as it calls itself."""
@@ -212,7 +214,7 @@ class RequestWait(Struct, frozen=True, gc=False):
 
 
 class Diagnosis(Struct, frozen=True):
-    """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
+    """The result of `hangtop diagnose`; as JSON the schema `hangtop.diagnosis/1`."""
 
     schema: str
     hangtop: str
@@ -225,35 +227,35 @@ class Diagnosis(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     blind_spots: tuple[BlindSpot, ...] = ()
     stalled_for_s: float | None = None
-    """How long nothing that means progress has moved, also when that is not yet called hung."""
+    """Seconds without any progress, also when that is not yet called hung."""
     ruled_out: tuple[Exclusion, ...] = ()
     timeline: tuple[Moment, ...] = ()
-    """Earliest first; what is still to come stands last."""
+    """Moments, earliest first; the future ones last."""
     needs: tuple[Need, ...] = ()
-    """What rules have asked for."""
+    """Data that rules have asked for."""
     numbers: Evidence | None = None
-    """The first inf or nan of the job, where its ranks look for one (`--detect-overflow`)."""
+    """The first inf or nan of the job, where its ranks check for it (`--detect-overflow`)."""
     ended: Ended | None = None
-    """Of a job that has ended; and where it hung when all of its nodes were lost from sight."""
+    """How the job ended; also where it hung when all of its nodes were lost."""
     attempt: Attempt | None = None
-    """Of a job that torchrun may start again, or has."""
+    """The present attempt of a job that torchrun may restart, or has restarted."""
     past_attempts: tuple[PastAttempt, ...] = ()
-    """Those before it that were seen to end, oldest first."""
+    """Earlier attempts that were seen to end, oldest first."""
     request_waits: tuple[RequestWait, ...] = ()
-    """Of an `idle` job, by what its ranks and controllers wait for requests."""
+    """How the ranks and controllers of an `idle` job wait for requests."""
 
     @property
     def hung_until_end(self) -> bool:
-        """Whether the job is over, or out of sight, and hung until then."""
+        """Return whether the job is over, or all its nodes are lost, and it hung until then."""
         return self.ended is not None and self.ended.after_hanging_s is not None
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:
     """Encode a value, such as any struct of this module, as JSON.
 
-    With ``indent`` spaces of indentation, or in one line where that is None.
-    What a terminal might obey, or show in another order, is written as an escape sequence of
-    JSON: the data are the same, and looking at them is safe.
+    The output has ``indent`` spaces of indentation, or is one line where that is None. Characters
+    that a terminal might obey or reorder are written as JSON escape sequences: the data are the
+    same, and safe to look at.
     """
     data = _without_keys(msgspec.to_builtins(value))
     text = json.dumps(data, ensure_ascii=False, indent=indent)
@@ -261,13 +263,13 @@ def to_json(value: Any, indent: int | None = 2) -> bytes:
 
 
 def _without_keys(data: Any) -> Any:
-    """Replace what stands for the number of a rank that has none, which is no number.
+    """Replace the stand-ins for unknown rank numbers.
 
-    Alone it is null. A list of ranks leaves it out, and beside it stand the pids: those left out
-    of `victims` in `victims_pids`.
+    A single stand-in becomes null. A list of ranks omits it, and a field beside the list has the
+    pids: those omitted from `victims` are in `victims_pids`.
     """
     if isinstance(data, list | tuple):
-        return [_without_keys(one) for one in data if not _is_key(one)]
+        return [_without_keys(item) for item in data if not _is_key(item)]
     if not isinstance(data, dict):
         return None if _is_key(data) else data
     pids = {

@@ -1,4 +1,4 @@
-"""What hangtop raises to its caller, each with what happened, why and what to try.
+"""The exceptions that hangtop raises, each with what happened, why, and what to try.
 
     HangtopError
     ├── UsageError            an argument that cannot be used
@@ -9,18 +9,18 @@
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── NoLogError            no log that can be read where it was looked for
     ├── NoCoreError           no core file where it was looked for
-    ├── RequestError          something asked of a node did not come
+    ├── RequestError          a request to a node got no answer
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
     │   ├── ReadOnlyError         refused, because hangtop was started with --readonly
     │   ├── RequestTimeoutError   no answer within its deadline
-    │   ├── RequestCancelledError given up by whoever asked, or by the end of the session
+    │   ├── RequestCancelledError given up by the caller, or by the end of the session
     │   └── RefusedError          the probe refused or failed, with its own reason and fix
     ├── StartError            a process of hangtop itself could not be started
     └── ClosedError           the session is over
 
-What goes wrong on a node or with a rank is no exception: it is a state with a reason in the
-`Snapshot`. These errors are for the one request, or the one command, that cannot go on.
+A failure of a node or a rank is no exception: it is a state with a reason in the `Snapshot`. These
+errors are for the one request, or the one command, that cannot go on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HangtopError(Exception):
 
     @property
     def help(self) -> str:
-        """Why it happened and what to try; may be several lines, ``""`` when nothing is known."""
+        """Return why it happened and what to try, maybe in several lines; ``""`` when unknown."""
         return self.HELP if self._help is None else self._help
 
 
@@ -110,7 +110,7 @@ class NoCoreError(HangtopError):
 
 
 class RequestError(HangtopError):
-    """Something that was asked of a node did not come."""
+    """A request to a node got no answer."""
 
 
 class UnknownNodeError(RequestError):
@@ -126,7 +126,7 @@ class NodeNotReadyError(RequestError):
 
 
 class ReadOnlyError(RequestError):
-    """Refused: it would touch a process beyond reading /proc."""
+    """A request was refused because it would touch a process beyond reading /proc."""
 
     HELP = "hangtop was started with --readonly. Start it without, to allow this."
 

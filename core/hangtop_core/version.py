@@ -1,3 +1,3 @@
-"""Which hangtop this is: in a module of its own, so that who tells it need not load the package."""
+"""The version of hangtop, in a module of its own that loads without the package."""
 
 __version__ = "0.1.0"

@@ -314,7 +314,7 @@ def shared_commands(data: bytes) -> None:
         step = srun.BroadcastStep(names, ["srun"], "7")
         run = pdsh.PdshChannel(names, Login(), None).begin(names)
     for line in data.split(b"\n"):
-        for read in (step.said, step.complained, run.said, run.complained):
+        for read in (step.output_part, step.error_part, run.output_part, run.error_part):
             part = read(line)
             assert part is None or part.node in names
 
@@ -402,7 +402,7 @@ def core_pattern(data: bytes) -> None:
     for uses_pid in (False, True):
         place = pattern.understand(text_of(data), uses_pid)
         pattern.expected(place, pid=1, comm="python", cwd="/", node="n1", signal=11)
-        assert isinstance(place.told, str)
+        assert isinstance(place.text, str)
 
 
 @target(numerics_files)

@@ -315,9 +315,9 @@ def engine_apart(data: bytes) -> None:
     told: list[Any] = []
     engine = apart.ApartEngine(told.append)
     engine._open = {1, 2, 3}
-    house = apart._House.__new__(apart._House)
+    house = apart._EngineProcess.__new__(apart._EngineProcess)
     house._came, house._ended = engine._came, engine._ended
-    house._orders, engine._house = mock.Mock(), house
+    house._orders, engine._process = mock.Mock(), house
     with _file_of(data) as fd:
         house._child = mock.Mock(stdout=os.dup(fd))
         house._read()

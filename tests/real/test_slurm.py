@@ -19,7 +19,7 @@ from hangtop_core.attach.slurm import sbcast, srun
 from hangtop_core.attach.slurm.my_jobs import what_became
 from hangtop_core.attach.slurm.slurm import find_job
 from hangtop_core.attach.slurm.srun import srun_launchers
-from hangtop_core.attach.ways.either import Doors, EitherLauncher
+from hangtop_core.attach.ways.either import EitherLauncher, SshRefusals
 from hangtop_core.attach.ways.ssh import Login, SshLauncher
 from hangtop_core.session.session import Options, Session, Update
 from support.cluster import hangtop_files
@@ -351,7 +351,7 @@ def test_where_ssh_is_closed_srun_takes_over(slurm: SlurmCluster, hung: str) -> 
     job = find_job(hung)
     slurm.node(2).stop_sshd()
     try:
-        doors = Doors()
+        doors = SshRefusals()
         by_srun = srun_launchers(job, Login(), job.nodes)
         either = [EitherLauncher(SshLauncher(s.node, Login()), s, doors) for s in by_srun]
         with attach(either) as session:

@@ -14,7 +14,7 @@ from hangtop_core.attach.connect.timing import Moment
 from hangtop_core.collect.collector import Collector
 from hangtop_core.judging.judging import Judge
 from hangtop_core.model.updates import Options
-from hangtop_core.session.schedule import Rhythm
+from hangtop_core.session.schedule import Schedule
 from hangtop_probe.wire import wire
 from simulated.node import SimulatedNode
 from simulated.story import Story
@@ -95,7 +95,7 @@ class Played:
         self._engine = _Engine(self._nodes)
         options = Options(hang_after=HANG_AFTER)
         self.collector = Collector(self._engine, options)  # type: ignore[arg-type]
-        self.judge, self.rhythm = Judge(diagnose, HANG_AFTER), Rhythm(1.0)
+        self.judge, self.rhythm = Judge(diagnose, HANG_AFTER), Schedule(1.0)
         self.pictures = 0
         self.diagnosis: Diagnosis | None = None
         for name in names:

@@ -1,1 +1,1 @@
-"""Reaching nodes: targets, connections, and what is said over them."""
+"""Reaching nodes: targets, connections, and messages."""

@@ -1,1 +1,1 @@
-"""What nodes are asked and how often: requests, rounds, sampling."""
+"""Requests to nodes and their rates: requests, rounds, sampling."""

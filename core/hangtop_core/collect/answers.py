@@ -1,6 +1,6 @@
-"""Folds what probes answer to requests into the store: stacks, descriptors, recorders, logs.
+"""Folding of answers to requests into the store: stacks, descriptors, recorders, logs.
 
-The process table, which flows by itself, is folded by the store.
+The process table, which is sent unasked, is folded by the store itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODES: dict[str, Mode] = {"nonblocking": "nonblocking", "blocking": "blocking",
 
 
 class Answers:
-    """Writes answers into a store. On the session's thread, as all that writes there."""
+    """Writes answers into a store. Used on the session's thread, as every writer of the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,10 +40,10 @@ class Answers:
     def stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
         """Fold one process's stacks and return its sample.
 
-        Without a new stack that is the failure, also where the one before still holds.
+        Without a new stack the sample is the failure, even where the last stack is still valid.
 
         Raises:
-            BadPieceError: when it refers to a stack that was never sent.
+            BadPieceError: the piece refers to a stack that was never sent.
         """
         view = self._store.nodes[name]
         for key, rows in piece.stacks.items():
@@ -61,119 +61,121 @@ class Answers:
             threads=tuple(threads),
             failure=piece.failure,
         )
-        known = self._store.live(name, piece.pid, piece.start)
-        if known is None:
+        tracked = self._store.live(name, piece.pid, piece.start)
+        if tracked is None:
             return sample
-        self._take_sample(name, known, sample)
-        folded = known.sample
+        self._take_sample(name, tracked, sample)
+        folded = tracked.sample
         return folded if folded is not None and sample.failure is None else sample
 
     def failure(self, name: str, pid: int, sample: StackSample) -> None:
-        """Note that a process that was asked for gave no sample, and why."""
-        known = self._store.live(name, pid)
-        if known is not None:
-            self._take_sample(name, known, sample)
+        """Note that a requested process gave no sample, and why."""
+        tracked = self._store.live(name, pid)
+        if tracked is not None:
+            self._take_sample(name, tracked, sample)
 
-    def _take_sample(self, name: str, known: Tracked, sample: StackSample) -> None:
-        """Give a process its sample; one that says what the last one did is no news."""
-        last = known.sample
-        known.take_sample(sample, self._store.stacks)
-        same = last is not None and _said(last) == _said(sample)
-        (self._store.aged if same else self._store.touched)(self._store.nodes[name], known)
+    def _take_sample(self, name: str, tracked: Tracked, sample: StackSample) -> None:
+        """Set the sample of a process; one equal to the last sample is no news."""
+        last = tracked.sample
+        tracked.take_sample(sample, self._store.stacks)
+        same = last is not None and _content(last) == _content(sample)
+        (self._store.aged if same else self._store.touched)(self._store.nodes[name], tracked)
 
     def renew(self, name: str, pid: int, at: float) -> None:
-        """Count a sample once more without taking it: the main thread has not run since."""
-        known = self._store.live(name, pid)
-        if known is not None:
-            known.renew(at)
-            self._store.aged(self._store.nodes[name], known)
+        """Count a sample once more without py-spy: the main thread has not run since."""
+        tracked = self._store.live(name, pid)
+        if tracked is not None:
+            tracked.renew(at)
+            self._store.aged(self._store.nodes[name], tracked)
 
     def descriptors(self, name: str, piece: messages.DescriptorPiece) -> None:
         """Fold one process's descriptors."""
         view = self._store.nodes[name]
-        known = self._store.live(name, piece.pid, piece.start)
-        if known is not None:
-            last = known.descriptors
+        tracked = self._store.live(name, piece.pid, piece.start)
+        if tracked is not None:
+            last = tracked.descriptors
             new = messages.descriptor_table(piece, view.skew).after(last)
-            known.descriptors = new
+            tracked.descriptors = new
             same = last is not None and replace(last, at=new.at, earlier=new.earlier) == new
-            (self._store.aged if same else self._store.touched)(view, known)
+            (self._store.aged if same else self._store.touched)(view, tracked)
 
     def recorder(self, name: str, piece: messages.RecorderPiece, unpacker: Unpacker) -> None:
         """Fold one rank's flight recorder.
 
         Raises:
-            BadPieceError: when its parts do not fit together.
+            BadPieceError: its parts do not fit together.
         """
         view = self._store.nodes[name]
-        known = self._store.live(name, piece.pid, piece.start)
-        rank = known.process.number if known is not None else None
-        # What it brings for others counts, whoever it is about.
-        began = known.process.started_at if known is not None else None
+        tracked = self._store.live(name, piece.pid, piece.start)
+        rank = tracked.process.number if tracked is not None else None
+        # Its parts may be shared with other ranks, so they are taken in any case.
+        began = tracked.process.started_at if tracked is not None else None
         made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker, began)
-        if known is not None:
-            known.recorder_asked = piece.at if made.asked_at is None else made.asked_at
-            if _still_nothing(known.recorder, made) or outlasts(known.recorder, made):
+        if tracked is not None:
+            tracked.recorder_asked = piece.at if made.asked_at is None else made.asked_at
+            if _still_nothing(tracked.recorder, made) or outlasts(tracked.recorder, made):
                 return
-            known.recorder = made
-            self._store.touched(view, known)
+            tracked.recorder = made
+            self._store.touched(view, tracked)
 
     def numerics(self, name: str, piece: reports.NumericsPiece) -> None:
-        """Fold what a rank has found that is not finite."""
+        """Fold the non-finite values that a rank has detected."""
         view = self._store.nodes[name]
-        known = self._store.live(name, piece.pid, piece.start)
-        if known is not None:
-            known.numerics = Numerics(
-                rank=known.process.rank,
+        tracked = self._store.live(name, piece.pid, piece.start)
+        if tracked is not None:
+            tracked.numerics = Numerics(
+                rank=tracked.process.rank,
                 node=name,
                 pid=piece.pid,
                 path=piece.path,
                 attempt=piece.header.attempt,
-                firsts=tuple(one for one in piece.lines if isinstance(one, reports.FirstLine)),
+                firsts=tuple(line for line in piece.lines if isinstance(line, reports.FirstLine)),
                 seen=piece.seen,
-                notes=tuple(one.text for one in piece.lines if isinstance(one, reports.NoteLine)),
+                notes=tuple(
+                    line.text for line in piece.lines if isinstance(line, reports.NoteLine)
+                ),
                 failure=piece.failure.text if piece.failure else _CUT if piece.cut else None,
             )
-            self._store.touched(view, known)
+            self._store.touched(view, tracked)
 
     def log(self, name: str, piece: reports.LogPiece) -> None:
         """Fold the end of a log file."""
         self._store.read_output(name, piece)
 
     def ras(self, name: str, end: reports.RasEnd, text: str) -> Ras:
-        """Fold the report of NCCL's RAS: it stays with the rank that gave it."""
+        """Fold the report of NCCL's RAS, and keep it with the rank that gave it."""
         view = self._store.nodes[name]
         at = end.at - view.skew
         try:
             report = from_json(text, at) if end.form == "json" else from_text(text, at)
         except BadReportError as error:
             report = Ras(at, failure=clean(f"the answer of RAS at {end.address} {error}", 300))
-        told = clean(end.address, 80), report.version or clean(end.version, 40)
-        report = replace(report, address=told[0], version=told[1], took_s=end.took)
+        labels = clean(end.address, 80), report.version or clean(end.version, 40)
+        report = replace(report, address=labels[0], version=labels[1], took_s=end.took)
         self.note_ras(name, end.pid, report, end.start)
         return report
 
     def note_ras(self, name: str, pid: int, report: Ras, start: int | None = None) -> None:
-        """Keep a report, or why there is none, with the rank that was asked for it."""
-        known = self._store.live(name, pid, start)
-        if known is not None:
-            known.ras = report
-            self._store.touched(self._store.nodes[name], known)
+        """Keep a report, or the reason for its absence, with the rank that was asked."""
+        tracked = self._store.live(name, pid, start)
+        if tracked is not None:
+            tracked.ras = report
+            self._store.touched(self._store.nodes[name], tracked)
 
 
-def _said(sample: StackSample) -> tuple[object, ...]:
+def _content(sample: StackSample) -> tuple[object, ...]:
     return sample.mode, sample.threads, sample.failure
 
 
 KEPT_S = 60.0
-"""How long what a rank was made to say stays beside later answers that say nothing."""
+"""Seconds for which a forced reading of a recorder stays beside later empty answers."""
 
 
 def outlasts(old: Recorder | None, new: Recorder) -> bool:
-    """Whether a recorder that was read by force stays although another request got nothing.
+    """Return whether a recorder that was read by force stays although another request got nothing.
 
-    The requests that are made by themselves do not use force; one that was under way when a
-    person's was answered would otherwise wipe that answer out.
+    Unattended requests do not use force; one under way while a person's request was answered would
+    otherwise erase that answer.
     """
     if old is None or old.trace is None or not old.triggered or new.trace is not None:
         return False
@@ -181,7 +183,7 @@ def outlasts(old: Recorder | None, new: Recorder) -> bool:
 
 
 def _still_nothing(old: Recorder | None, new: Recorder) -> bool:
-    """Whether a recorder gave nothing once more, for the same reasons: no news to anybody."""
+    """Return whether a recorder gave nothing once more, for the same reasons, which is no news."""
     if old is None or old.trace is not None or new.trace is not None:
         return False
     return (old.failure, old.ways) == (new.failure, new.ways)

@@ -1,6 +1,6 @@
-"""The links to all nodes, and every request that is made of one, on the session's thread.
+"""The links to all nodes, and every request to them, on the session's thread.
 
-The collector takes events of the engine and the passing of time, and never waits.
+The collector handles events of the engine and the passing of time, and never waits.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from hangtop_core.state.tracked import Tracked
 
 LOOK = 0.002
-"""Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
-turning, and each turn would look at all of them."""
+"""Seconds per node between two checks of its waits: messages of many nodes keep the thread turning,
+and each turn would check all of them."""
 LATE = 2.0
-"""Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
+"""Seconds between two ticks that count as waiting for nodes: beyond this hangtop was not
+listening."""
 MAX_LOGS = 16
-"""Requests for logs that wait for one node; what is left out is asked for again later."""
+"""Maximum requests for logs that wait for one node; the others are made again later."""
 
 
-class _ByItself:
-    """What one node is asked for without anybody's request."""
+class _Unattended:
+    """Unattended requests to one node."""
 
     def __init__(self) -> None:
         self.busy: set[str] = set()
@@ -60,16 +61,16 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.asks = Asks(self.store, self.answers, self.links, self.begin_anew)
         self.urgent = False
-        """Set when something came that should not wait for the next tick."""
+        """Set when a message arrived that should not wait for the next tick."""
         self.now = Moment(0.0, 0.0)
-        """Set before anything is asked of the collector."""
+        """The present time; set before each call into the collector."""
         self.arrivals, self._turns = Arrivals(), Turns()
         self.rounds, self._watching = Rounds(self, options), Watching(self, options)
         self._router = Router(engine, self.commands)
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._ticked = self._late = self._next_look = 0.0
-        self._by_itself: dict[str, _ByItself] = defaultdict(_ByItself)
+        self._unattended: dict[str, _Unattended] = defaultdict(_Unattended)
         self._boot_id = boot_id()
 
     # Nodes
@@ -87,7 +88,7 @@ class Collector:
         self._index(link)
 
     def is_new(self, conn: int) -> bool:
-        """Whether it is the connection of a node that has told nothing yet, or of many nodes."""
+        """Return whether a connection is of a node without a process list yet, or of many nodes."""
         link = self._by_conn.get(conn)
         return link is None or link.name in self.arrivals
 
@@ -108,20 +109,20 @@ class Collector:
 
     @property
     def idle(self) -> bool:
-        """Whether no process of ours is left."""
+        """Return whether no process of hangtop is left."""
         return all(link.idle for link in self.links.values())
 
     def close(self, now: Moment) -> None:
         """Let all probes end."""
-        self.arrivals = Arrivals()  # nobody is waited for any more
+        self.arrivals = Arrivals()  # no node is expected any more
         for link in self.links.values():
             link.close(now)
 
     def handle(self, event: Event, now: Moment) -> None:
-        """Take what the engine reports."""
+        """Handle an event of the engine."""
         self.now = now
-        for one in self._router.take(event):
-            self._hand_on(one, now)
+        for part in self._router.take(event):
+            self._hand_on(part, now)
 
     def _hand_on(self, event: Event, now: Moment) -> None:
         link = self._by_conn.get(event.conn)
@@ -135,10 +136,10 @@ class Collector:
         self._router.consumed(event.conn, event.size)
 
     def tick(self, now: Moment, behind: bool = False) -> None:
-        """Do what is due; ``behind``: what nodes have said waits to be handled."""
+        """Do what is due; ``behind`` says that messages of nodes still wait to be handled."""
         late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
         self.now, self._ticked = now, now.mono
-        self._late += max(late, 0.0)  # stopped, or no time for us: no node is to blame
+        self._late += max(late, 0.0)  # stopped, or without CPU time: no fault of a node
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         self._watching.look(now)
@@ -152,7 +153,7 @@ class Collector:
                 if now.mono >= link.due:
                     link.tick(now)
                     self._index(link)
-        arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
+        arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a snapshot goes first
         if not arrives:
             self.rounds.look(now)
         self._router.flush()
@@ -160,7 +161,7 @@ class Collector:
     # What links report
 
     def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
-        """Fields of a node have changed."""
+        """Store the changed fields of a node."""
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
         if "generation" in changes and not link.on_its_way(self.now):
@@ -169,39 +170,39 @@ class Collector:
             self.arrivals.came(link.name, self.now.mono)
 
     def link_ready(self, link: Link, hello: messages.Hello, now: Moment) -> None:
-        """A probe said hello: watch it."""
+        """Watch a node whose probe has said hello."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
-        self._by_itself[link.name].busy.clear()
+        self._unattended[link.name].busy.clear()
         self._start_next(now)
         self._watching.begin(link, now)
 
-    # Requests without anybody's doing
+    # Unattended requests
 
     def may_ask(self, link: Link) -> bool:
-        """Whether a node answers, has had its rest, and nothing else is asked of it by itself."""
-        own = self._by_itself[link.name]
+        """Return whether a node answers, has rested, and has no unattended request."""
+        own = self._unattended[link.name]
         return link.can_ask and self.now.mono >= own.rests_until and not own.busy
 
     def busy(self, name: str) -> AbstractSet[str]:
-        """What a node is being asked for by itself."""
-        own = self._by_itself[name]
+        """Return the unattended requests of a node by name."""
+        own = self._unattended[name]
         return own.busy | ({"log"} if own.logs else frozenset())
 
-    def ask_by_itself(
+    def ask_unattended(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
     ) -> None:
-        """Ask what nobody has asked for: no round of requests begins meanwhile."""
+        """Make an unattended request; meanwhile no round of requests begins."""
         if ask.op in link.unsupported:
             return
-        own = self._by_itself[link.name]
+        own = self._unattended[link.name]
         own.busy.add(ask.op)
         own.rests_until = self.now.mono + link.timing.rest
         self.ask(link, ask, lambda _: own.busy.discard(ask.op), summary)
 
     def read_log(self, link: Link, ask: Ask) -> None:
-        """Ask beside the rounds, of a node one after the other: no file system holds up stacks."""
-        waiting = self._by_itself[link.name].logs
+        """Read logs beside the rounds, one at a time per node: slow files delay no stacks."""
+        waiting = self._unattended[link.name].logs
         if len(waiting) < MAX_LOGS:
             waiting.append(ask)
         if len(waiting) == 1:
@@ -223,8 +224,8 @@ class Collector:
     ) -> int | None:
         """Make one request and log it; return its id.
 
-        ``done`` is called once, when it is over; before it ``summary``, with what the probe said
-        at the end, unless it failed.
+        ``done`` is called once, when the request is over; before it ``summary``, with the probe's
+        end of the answer, unless the request failed.
         """
         number = self.commands.begin(
             link.name,
@@ -239,17 +240,17 @@ class Collector:
         edition = stacks.lend() if ask.op == "stacks" else None
         if edition is not None:
             params = {**params, "edition": edition}
-        for known in self._known(link, held):
-            known.disturb(self.now.epoch)
+        for process in self._live(link, held):
+            process.disturb(self.now.epoch)
 
-        def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+        def end(summary_data: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if edition is not None:
                 stacks.give_back(edition)
-            for known in self._known(link, held):
-                known.let_go(self.now.epoch)
+            for process in self._live(link, held):
+                process.let_go(self.now.epoch)
             if summary is not None and error is None:
                 try:
-                    summary(said)
+                    summary(summary_data)
                 except messages.BadPieceError as wrong:
                     link.note(f"{ask.op}: {wrong}")
             self.commands.end(number, self.now.epoch, "done" if error is None else str(error))
@@ -267,20 +268,20 @@ class Collector:
             deadline=self.now.mono + ask.deadline + GRACE + link.timing.login,
         )
 
-    def _known(self, link: Link, pids: Sequence[int]) -> list[Tracked]:
-        found = (self.store.live(link.name, pid) for pid in pids)
-        return [known for known in found if known is not None]
+    def _live(self, link: Link, pids: Sequence[int]) -> list[Tracked]:
+        live = (self.store.live(link.name, pid) for pid in pids)
+        return [process for process in live if process is not None]
 
     def link(self, name: str) -> Link:
         """Return the link to a node.
 
         Raises:
-            UnknownNodeError: when there is none of that name.
+            UnknownNodeError: there is no node of that name.
         """
         if name not in self.links:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
 
     def begin_anew(self, name: str, why: str) -> None:
-        """Connect to a node once more, because what it said cannot be trusted."""
+        """Reconnect to a node, because its messages cannot be trusted."""
         self.links[name].restart(self.now, why)

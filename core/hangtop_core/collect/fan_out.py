@@ -1,4 +1,4 @@
-"""Answers that are put together from several nodes, and futures that keep them."""
+"""Answers that are combined from several nodes, and their futures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Sampled(NamedTuple):
-    """The sample of one process that was asked for."""
+    """The requested sample of one process."""
 
     node: str
     pid: int
@@ -51,7 +51,7 @@ class Gather:
     def ask(
         self, node: str, pids: Sequence[int], mode: str, want_locals: bool, deadline: float
     ) -> None:
-        """Ask one node."""
+        """Request the samples of one node."""
         if not pids:
             return
         link = self._collector.link(node)
@@ -76,11 +76,11 @@ class Gather:
         self._collector.ask(link, ask, done)
 
     def settle(self) -> None:
-        """Count one part as done; with the last one the future has its result."""
+        """Count one part as done; the last one resolves the future."""
         self._waiting -= 1
         if self._waiting == 0:
-            found = (self._got[key] for key in self._wanted if key in self._got)
-            resolve(self._future, tuple(found))
+            samples = (self._got[key] for key in self._wanted if key in self._got)
+            resolve(self._future, tuple(samples))
 
 
 def answer(
@@ -90,8 +90,8 @@ def answer(
     result: Callable[[Any], T],
     future: Future[T],
 ) -> None:
-    """Make a request; the future gets what ``result`` makes of what the probe said at its end."""
-    said: list[object] = []
+    """Make a request; the future gets ``result`` of the end of the answer."""
+    ends: list[object] = []
 
     def done(error: HangtopError | None) -> None:
         collector.urgent = True
@@ -99,11 +99,11 @@ def answer(
             reject(future, error)
             return
         try:
-            resolve(future, result(said[0] if said else None))
+            resolve(future, result(ends[0] if ends else None))
         except BadPieceError as wrong:
             reject(future, RequestError(f"{ask.op}: its answer cannot be read: {wrong}"))
 
-    collector.ask(collector.link(node), ask, done, said.append)
+    collector.ask(collector.link(node), ask, done, ends.append)
 
 
 def ask_ras(
@@ -111,13 +111,13 @@ def ask_ras(
 ) -> None:
     """Ask NCCL's RAS through a rank of a node; the future gets the report, or why there is none."""
     parts: list[str] = []
-    said: list[object] = []
+    ends: list[object] = []
 
     def done(error: HangtopError | None) -> None:
         collector.urgent = True
         try:
             if error is None:
-                end = messages.decode(said[0] if said else None, reports.RasEnd)
+                end = messages.decode(ends[0] if ends else None, reports.RasEnd)
                 resolve(future, collector.answers.ras(node, end, "".join(parts)))
                 return
         except BadPieceError as wrong:
@@ -134,7 +134,7 @@ def ask_ras(
         resolve(future, failed)
 
     ask = collector.asks.ras(pids, parts, anyway=anyway)
-    collector.ask(collector.link(node), ask, done, said.append)
+    collector.ask(collector.link(node), ask, done, ends.append)
 
 
 def failed_sample(at: float, error: HangtopError) -> StackSample:

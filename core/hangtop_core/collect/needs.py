@@ -1,7 +1,7 @@
-"""Asks for what rules need: what only reads at once, what pauses a rank where that was allowed.
+"""Requests for the data that rules need: reading at once, pauses of ranks only where allowed.
 
-Little at a time and once: of a node one thing, of a session `AT_ONCE`, of a rank each thing once a
-minute at most. On the session's thread.
+The rate is limited: one request per node, `AT_ONCE` per session, and each kind once a minute per
+rank at most. Used on the session's thread.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     Key = tuple[NeedKind, str, int]
 
 AT_ONCE = 4
-"""Requests under way in a session."""
+"""Maximum requests under way in a session."""
 A_MINUTE = 16
-"""Requests begun in a minute in a session, however many jobs have verdicts."""
+"""Maximum requests begun per minute in a session, however many jobs have verdicts."""
 AGAIN_S = 60.0
-"""Seconds between two requests for the same of a rank."""
+"""Seconds between two equal requests for a rank."""
 LIMIT_S = 5.0
-"""Seconds within which an answer is waited for; one that comes later counts all the same."""
+"""Seconds to wait for an answer; a later one still counts."""
 PAUSED = 2
-"""Ranks of a session that are paused, each once, where that is allowed."""
+"""Maximum ranks of a session that are paused, each once, where allowed."""
 PAUSE_LIMIT_S = 20.0
-"""Seconds for C frames of one: py-spy reads the symbols of all libraries before it stops a rank."""
+"""Seconds for the C frames of a rank: py-spy reads the symbols of all libraries before it stops
+it."""
 
 
 class _Begun(NamedTuple):
@@ -42,7 +43,7 @@ class _Begun(NamedTuple):
 
 
 class Needs:
-    """What was asked for rules, and how it stands."""
+    """The requests for needs of rules, and their states."""
 
     def __init__(self, collector: Collector, *, readonly: bool, allow_pause: bool) -> None:
         self._collector = collector
@@ -52,19 +53,19 @@ class Needs:
         self._paused: set[Key] = set()
 
     def take(self, diagnoses: Mapping[str, Diagnosis], now: float) -> Mapping[str, Diagnosis]:
-        """Ask for what diagnoses need and is due; return them, with how that stands."""
-        self._begun = {k: one for k, one in self._begun.items() if now - one.at < AGAIN_S}
+        """Make the due requests for diagnoses; return these with the states of their needs."""
+        self._begun = {k: begun for k, begun in self._begun.items() if now - begun.at < AGAIN_S}
         return {
             key: msgspec.structs.replace(
-                one, needs=tuple(self._pursue(need, now) for need in one.needs)
+                diagnosis, needs=tuple(self._pursue(need, now) for need in diagnosis.needs)
             )
-            if one.needs
-            else one
-            for key, one in diagnoses.items()
+            if diagnosis.needs
+            else diagnosis
+            for key, diagnosis in diagnoses.items()
         }
 
     def _pursue(self, need: Need, now: float) -> Need:
-        """Ask for a need where it is due and allowed; return how it stands then."""
+        """Make the request of a need if it is due and allowed; return the need with its state."""
         pauses = need.kind == "native stacks" and need.state == "needs consent"
         if need.pid is None or not (need.state == "wanted" or pauses):
             return need
@@ -79,7 +80,7 @@ class Needs:
         return self._begin(need, key, now, pauses=pauses)
 
     def _begin(self, need: Need, key: Key, now: float, *, pauses: bool) -> Need:
-        """Send the request where its node can take one; return how the need stands then."""
+        """Send the request if its node can take one; return the need with its state."""
         _, node, pid = key
         link = self._collector.links.get(node)
         if link is None or not link.can_ask:
@@ -89,14 +90,14 @@ class Needs:
             return _with(need, "not possible", "it cannot be asked for the way its node is reached")
         gone = self._collector.store.live(node, pid) is None
         if gone or not self._has_capacity(node):
-            return need  # the files of who has left are read anyway
+            return need  # the files of an exited process are read anyway
         self._begun[key] = _Begun(now, link, ask, PAUSE_LIMIT_S if pauses else LIMIT_S)
         if pauses:
             self._paused.add(key)
         if ask.op == "log":
             self._collector.read_log(link, ask)
         else:
-            self._collector.ask_by_itself(link, ask)
+            self._collector.ask_unattended(link, ask)
         return _with(need, "asked")
 
     def _stands(self, need: Need, begun: _Begun, now: float) -> Need:
@@ -113,7 +114,7 @@ class Needs:
         return self._allow_pause and key not in self._paused and len(self._paused) < PAUSED
 
     def _has_capacity(self, node: str) -> bool:
-        """Whether its node has nothing to do for us, and few others have."""
+        """Return whether a node has no request under way, and few other nodes have."""
         begun = self._begun.values()
         return (
             len(begun) < A_MINUTE
@@ -134,5 +135,5 @@ class Needs:
         return asks.stacks([pid], by_itself=True)
 
 
-def _with(need: Need, state: str, told: str = "") -> Need:
-    return msgspec.structs.replace(need, state=state, told=told)
+def _with(need: Need, state: str, reason: str = "") -> Need:
+    return msgspec.structs.replace(need, state=state, told=reason)

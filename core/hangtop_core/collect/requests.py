@@ -1,4 +1,4 @@
-"""The requests that can be made of a node: what is sent, in how much time, and where answers go."""
+"""Descriptions of the requests to nodes: parameters, deadlines, and where answers go."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
     from hangtop_core.state.store import Store
 
 RAS_S = 15.0
-"""Seconds RAS has for its report: twice what it waits for ranks that do not answer, and more."""
+"""Seconds for the report of RAS: more than twice its own wait for ranks that do not answer."""
 GRACE = 3.0
-"""Seconds by which a probe may exceed a deadline before it is given up on."""
+"""Seconds by which a probe may exceed a deadline before the request is given up."""
 
 
 MAX_ENTRIES = 4000
-"""Entries of one rank's flight recorder that are asked for; torch keeps 2,000 by default."""
+"""Maximum entries of one rank's flight recorder per request; torch keeps 2,000 by default."""
 MIN_ENTRIES = 256
-"""So many of each at least, however many ranks there are."""
+"""Minimum entries per rank, however many ranks there are."""
 ALL_ENTRIES = 4_000_000
-"""Entries of all ranks together: 140 MB here."""
+"""Maximum entries of all ranks together: 140 MB on the head."""
 TRIGGER_S = 45.0
-"""Seconds more where torch is to write its dump first: it looks for that now and then."""
+"""Extra seconds where torch writes its dump first: it checks for the request only now and then."""
 INJECT_S = 170.0
 """Seconds for one rank: gdb is never ended while it calls a function of the rank."""
 
 
 class Ask(NamedTuple):
-    """One request to one node, and what becomes of its pieces."""
+    """One request to one node, and the handler of its pieces."""
 
     op: str
     pids: tuple[int, ...]
     params: Mapping[str, Any]
     what: str
     take: Callable[[str, Any], None]
-    """Gets node and piece; may raise `BadPieceError`."""
+    """Handler of node and piece; may raise `BadPieceError`."""
     deadline: float
-    """Seconds that it may take."""
+    """Seconds that the request may take."""
     by_itself: bool = False
     pauses: bool = False
 
 
 def no_pieces(node: str, raw: object) -> None:
-    """What takes the pieces of a request that is answered by its end alone."""
+    """Ignore the pieces of a request whose answer is its end alone."""
 
 
-def opened(said: Any) -> Openers:
-    """Return who has a descriptor open, of what a probe said at the end of `holders`."""
-    return messages.decode(said, Openers)
+def opened(end: Any) -> Openers:
+    """Return the openers of a descriptor, from the end of the answer to `holders`."""
+    return messages.decode(end, Openers)
 
 
 class Asks:
     """Describes requests whose answers go into a store.
 
-    ``begin_anew`` connects to a node once more, and is given why.
+    ``begin_anew`` reconnects to a node, and gets the reason.
     """
 
     def __init__(
@@ -94,19 +94,20 @@ class Asks:
             piece = messages.decode(raw, messages.StackPiece)
             if piece.resumed is not None:
                 how = "was made to run again" if piece.resumed else "does NOT run again"
-                told = f"py-spy left process {piece.pid} stopped; it {how}"
-                self._links[node].note(told)
+                note = f"py-spy left process {piece.pid} stopped; it {how}"
+                self._links[node].note(note)
             try:
                 sample = self._answers.stacks(node, piece)
             except BadPieceError:
-                # It was never told, whatever the probe believes: begin anew with all of them.
+                # The probe never sent it: begin anew with all stacks.
                 self._begin_anew(node, "stacks and their names do not fit together")
                 raise
             if got is not None:
                 got(node, piece.pid, sample)
 
         option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
-        # A probe takes as many at a time as its node has cores: two at least, it is assumed here.
+        # A probe samples as many processes at a time as its node has cores: at least two are
+        # assumed.
         at_once = 1 if mode == "native" else 2
         rounds = max(1, -(-len(pids) // at_once))
         return Ask(
@@ -142,8 +143,8 @@ class Asks:
     ) -> Ask:
         """Describe a request for flight recorders.
 
-        ``trigger`` lets ranks be made to write what they have, through torch's own dump pipe;
-        ``inject`` lets gdb call torch in ranks that cannot be read otherwise: each is stopped.
+        With ``trigger`` ranks are made to write a dump, through torch's own dump pipe; with
+        ``inject`` gdb calls torch in ranks that cannot be read otherwise: each is stopped.
         """
         answers, store = self._answers, self._store
         unpacker = Unpacker(answers.shared)
@@ -173,13 +174,13 @@ class Asks:
         return Ask("recorder", tuple(pids), params, what, take, deadline, by_itself, pauses=inject)
 
     def holders(self, pid: int, fd: int) -> Ask:
-        """Describe a request for who else has a descriptor open; the answer is its end."""
+        """Describe a request for the openers of a descriptor; the answer is its end."""
         params = {"pid": pid, "fd": fd}
         what = "compare /proc/*/fd"
         return Ask("holders", (pid,), params, what, no_pieces, 30.0)
 
     def numerics(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
-        """Describe a request for what ranks have found that is not finite."""
+        """Describe a request for non-finite values that ranks have detected."""
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, reports.NumericsPiece)
@@ -190,9 +191,9 @@ class Asks:
         return Ask("numerics", tuple(pids), params, what, take, 20.0, by_itself)
 
     def ras(self, pids: Sequence[int], parts: list[str], *, anyway: bool = False) -> Ask:
-        """Describe the request for the report of NCCL's RAS through one of the ranks of a node.
+        """Describe a request for the report of NCCL's RAS through one of the ranks of a node.
 
-        ``parts`` gets its text; ``anyway`` asks versions that are known to end jobs, too.
+        ``parts`` gets its text; ``anyway`` includes versions that are known to end jobs.
         """
         left = MAX_TEXT
 
@@ -217,7 +218,7 @@ class Asks:
         window: int | None = None,
         by_itself: bool = False,
     ) -> Ask:
-        """Describe a request for what processes have printed, where that goes to a file."""
+        """Describe a request for the output of processes, where it goes to a file."""
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, reports.LogPiece)

@@ -1,4 +1,4 @@
-"""How often processes are looked at: as often as tells a hang soon, as seldom as nodes can bear."""
+"""Sampling rates: often enough to detect a hang soon, and rare enough for the nodes."""
 
 from __future__ import annotations
 
@@ -18,57 +18,58 @@ if TYPE_CHECKING:
 EARLY = 30.0
 """Seconds after its first sample in which a process may be sampled more often."""
 EARLY_MOVES = 11
-"""Samples that a process which moves gets in that time, at one a second and ever slower."""
+"""Samples of a moving process in that time, at one a second and ever slower."""
 REAL_AGAIN, REAL_NODES = 60.0, 128
-"""Seconds after which even a process that never moved is really sampled, for other threads may
-have: at first, and of so many nodes. Of more in proportion, since each sample costs the head, and
-ever more seldom, see `sampling`."""
+"""Seconds after which even a process that never moved is really sampled, because other threads may
+have moved: the first interval, for up to this many nodes. It grows in proportion with more nodes,
+since each sample costs the head, and with time, see `sampling`."""
 SAMPLE_COST_S = 0.015
-"""CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
+"""CPU seconds of one run of py-spy, until the node reports its own figure."""
 SCREEN_SHARE = 0.003
-"""Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
+"""Share of one core of a node for stacks of moving processes, while a person watches a screen."""
 STALLED_SHARE, STALLED_S = 0.03, 180.0
-"""The same while a job stalls and nobody knows why: on a node with much to do a run of py-spy costs
-more, and its ranks would be looked at minutes apart. For so many seconds of that at most."""
+"""Share of one core while a job stalls without a verdict: on a busy node a run of py-spy costs
+more, and its ranks would be sampled minutes apart. The second value is the maximum duration of this
+in seconds."""
 MAX_COST_S = 0.2
-"""CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
+"""Maximum CPU seconds of one sample that are believed: an overloaded node is sampled anyway."""
 ASK_AGAIN, ASK_LAST = 30.0, 60.0
-"""Seconds between two descriptor tables or recorder readings of a process that moves; between
-two looks for the recorder of one that has rested for long, at most."""
+"""Seconds between two descriptor tables or recorder readings of a moving process; maximum seconds
+between two checks for the recorder of a process that has rested for long."""
 TABLE_COST_S = 0.25
-"""CPU seconds of a descriptor table with who is at the other ends: a walk over all descriptors of
-the node (`hangtop_probe.descriptors.owners`), where that has 30,000 of them."""
+"""CPU seconds of a descriptor table with the other ends: a walk over all descriptors of the node
+(`hangtop_probe.descriptors.owners`), at 30,000 descriptors."""
 
 
 class Rate(NamedTuple):
-    """Seconds between two samples of a process that moves."""
+    """Seconds between two samples of a moving process."""
 
     every: float
     early: float | None = None
-    """In the first half minute, where that is less: what a process repeats shows sooner.
+    """Seconds in the first half minute, where that is less: loops show sooner.
 
-    A run of py-spy takes 10 ms of the node's CPU, and a process that moves gets eleven instead of
-    six of them in that time. With a thousand nodes rounds are two seconds apart, see `rounds`.
+    A run of py-spy takes 10 ms of the node's CPU, and a moving process gets eleven instead of six
+    runs in that time. With a thousand nodes rounds are two seconds apart, see `rounds`.
     """
     rest: float = QUIET
-    """Seconds of rest after which a process is looked at closely, unless it wakes up now and then:
-    who only waits for hangs need not look at every rest between two steps."""
+    """Seconds of rest after which a process is sampled again, unless it wakes up now and then: to
+    detect hangs only, not every rest between two steps needs a sample."""
     apart: float = 0.0
-    """Seconds at least between two samples of processes that move, of one node: they take turns.
-    So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
-    process that is sampled `early`."""
+    """Minimum seconds between two samples of moving processes of one node, which take turns. So the
+    cost of stacks does not grow with the ranks of a node. It does not apply in the first half
+    minute of a process that is sampled `early`."""
 
     again: float = REAL_AGAIN
-    """Seconds after which what rests is really sampled again, at first."""
+    """Seconds after which a resting process is really sampled again, at first."""
     silent: float = 0.0
-    """Seconds for which the node has said that it says nothing, as nothing is new there."""
+    """Seconds of silence that the node has announced, because nothing changes there."""
 
     tables: float = ASK_AGAIN
-    """Seconds between two descriptor tables of a process that moves."""
+    """Seconds between two descriptor tables of a moving process."""
 
-    def of(self, known: Tracked, now: float) -> tuple[float, int]:
-        """Return the seconds for one process, and how many of its samples do not slow it down."""
-        first = known.sample.first_at if known.sample is not None else None
+    def of(self, tracked: Tracked, now: float) -> tuple[float, int]:
+        """Return the seconds for one process, and how many samples do not slow it down."""
+        first = tracked.sample.first_at if tracked.sample is not None else None
         if self.early is None:
             return self.every, 0
         if first is not None and now - first > EARLY:
@@ -77,14 +78,14 @@ class Rate(NamedTuple):
 
 
 def rate(options: Options, nodes: int, cost: float, silent: float, *, stalls: bool) -> Rate:
-    """Return how often to sample on a node.
+    """Return the sampling rate of a node.
 
     Args:
-        options: of the session.
-        nodes: how many are observed.
-        cost: CPU seconds of one sample there; 0 where that does not matter now.
-        silent: seconds for which the node has said that it says nothing.
-        stalls: whether a job stalls, and nobody knows why.
+        options: options of the session.
+        nodes: number of observed nodes.
+        cost: CPU seconds of one sample there; 0 where the cost does not matter now.
+        silent: seconds of silence that the node has announced.
+        stalls: whether a job stalls without a verdict.
     """
     share = options.budget
     if share is None and options.sample_early is not None:
@@ -103,17 +104,18 @@ def rate(options: Options, nodes: int, cost: float, silent: float, *, stalls: bo
 
 
 def stalls(diagnoses: Iterable[Diagnosis]) -> bool:
-    """Whether a job has stalled for a while, not for long, and nothing explains it yet."""
+    """Return whether a job has stalled for a while, not for long, and has no verdict yet."""
     return any(
-        not one.verdicts and STALLED_AFTER_S <= (one.stalled_for_s or 0.0) < STALLED_S
-        for one in diagnoses
+        not diagnosis.verdicts and STALLED_AFTER_S <= (diagnosis.stalled_for_s or 0.0) < STALLED_S
+        for diagnosis in diagnoses
     )
 
 
-def gpus_stand_still(gpus: Iterable[Gpu], now: float, rest: float) -> bool:
-    """Whether GPUs of a node have worked while they were watched, and none has for so long.
+def gpus_are_idle(gpus: Iterable[Gpu], now: float, rest_s: float) -> bool:
+    """Return whether GPUs of a node worked while hangtop watched, and none has since.
 
-    Ranks that spin while they wait look as if they moved; then it is time to look at their stacks.
+    Ranks that spin while they wait look as if they moved; then their stacks are due. A GPU counts
+    as idle after ``rest_s`` seconds.
     """
     worked = [gpu.worked_at for gpu in gpus if gpu.worked_at is not None]
-    return bool(worked) and max(worked) < now - rest
+    return bool(worked) and max(worked) < now - rest_s

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Snapshot
 
 PAUSES_S = (0.2, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before each question: a job is over for Slurm only once all of its processes are gone."""
+"""Seconds before each query: a job is over for Slurm only once all of its processes are gone."""
 MOST = 16
-"""Jobs that are asked about: made-up numbers of jobs do not become any number of questions."""
+"""Maximum jobs that are queried, so that made-up job ids cannot cause any number of queries."""
 
 
 class SlurmEnds:
-    """Knows which jobs were asked about."""
+    """The jobs that were queried."""
 
     def __init__(self, closing: threading.Event, tell: Callable[[str, str], None]) -> None:
-        """Tell the key of each job that Slurm has ended, and how, until ``closing`` is set."""
+        """Report the key of each job that Slurm has ended, and how, until ``closing`` is set."""
         self._closing = closing
         self._tell = tell
         self._asked: set[tuple[str, str]] = set()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Ask about each job that has ended, or is out of sight, since the last time."""
+        """Query each job that has ended, or whose nodes were lost, since the last call."""
         unseen = {node.name for node in snapshot.nodes if node.state in UNSEEN}
         for job in snapshot.jobs:
             number = job.ranks[0].process.env.get("SLURM_JOB_ID") if job.ranks else None

@@ -1,4 +1,4 @@
-"""The process tables of all nodes: asked for once a node is there, and folded into the store."""
+"""The process tables of all nodes: requested from each connected node, folded into the store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from hangtop_core.state.store import Store
 
 REST, REST_NODE = 2.0, 1 / 16
-"""Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
-each node that there is."""
+"""Seconds between two pieces of a node without changes for long: minimum, and per node."""
 SILENCE = 4.0
-"""How many times as long a probe bears that it is not told that somebody listens."""
+"""Factor by which a probe tolerates the absence of signs that the head listens."""
 ENDING_S = 5.0
-"""Seconds that the connection of a probe that ends may take to end, too."""
+"""Seconds that the connection of an ending probe may take to end, too."""
 
 
 class _Ending(NamedTuple):
@@ -34,7 +33,7 @@ class _Ending(NamedTuple):
 
 
 class Nodes(Protocol):
-    """All nodes, and what is known of them: what watching needs of a collector."""
+    """The part of a collector that watching needs: all nodes and their state."""
 
     store: Store
     arrivals: Arrivals
@@ -52,14 +51,14 @@ class Watching:
         self._ending: dict[str, _Ending] = {}
 
     def begin(self, link: Link, now: Moment) -> None:
-        """Let a probe that has said hello tell what runs there, and what changes."""
+        """Let a probe that has said hello report its processes and their changes."""
         collector, options = self._collector, self._options
         if not options.watch:
             collector.arrivals.came(link.name, now.mono)
             return
-        rest = max(REST, len(collector.links) * REST_NODE)
-        silence = link.listens(max(link.timing.silence, rest * SILENCE))
-        params = {**options.watch_request(), "silence": silence, "rest": rest}
+        rest_s = max(REST, len(collector.links) * REST_NODE)
+        silence = link.listens(max(link.timing.silence, rest_s * SILENCE))
+        params = {**options.watch_request(), "silence": silence, "rest": rest_s}
         link.table_came(now, options.interval)
 
         def take(raw: Any) -> None:
@@ -73,7 +72,7 @@ class Watching:
         request_id = link.request("watch", params, on_piece=take, on_end=end)
 
     def _take(self, link: Link, piece: messages.WatchPiece) -> bool:
-        """Fold one piece; return whether the whole table is to come once more."""
+        """Fold one piece; return whether the whole table must be sent once more."""
         collector = self._collector
         store, now = collector.store, collector.now
         view = store.nodes[link.name]
@@ -93,10 +92,10 @@ class Watching:
         if error is not None:
             link.restart(now, f"the probe gave up watching: {error}")
         elif link.timing.ping is None:
-            # It was given all it is to do, and a time for it: nothing is wrong with the node.
+            # It had all its orders, and a time limit: nothing is wrong with the node.
             link.restart(now, "its probe's time is over", "connecting")
         else:
-            # It was told to end there; how its connection ends may tell by whom.
+            # Someone on the node ended it; the end of its connection may show who.
             self._ending[link.name] = _Ending(link.generation, now.mono + ENDING_S)
 
     def look(self, now: Moment) -> None:

@@ -1,1 +1,1 @@
-"""Processes into jobs: pure, from what processes say about themselves."""
+"""Grouping of processes into jobs: pure, from the processes' own data."""

@@ -1,10 +1,10 @@
-"""Sorting processes into training jobs: pure, from what processes say about themselves.
+"""Grouping of processes into training jobs: pure, from the processes' own data.
 
 Ranks of one job share the address and port of their store (MASTER_ADDR, MASTER_PORT) and, under
 torchrun, a run id. torchrun's run id is ``none`` unless it is given (torch 2.13
-torch/distributed/run.py), so the port is what tells two jobs on one machine apart. Ranks without
-any of these are told apart by the Slurm or MPI job, or by the process that spawned them. How an
-address is spelt does not matter, as long as it is known which node it means.
+torch/distributed/run.py), so the port distinguishes two jobs on one machine. Ranks without any of
+these are grouped by the Slurm or MPI job, or by the process that spawned them. Different spellings
+of an address are equal if they are known to mean the same node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hangtop_core.text.node_sets import unfold
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.jobs.joining import Told
+    from hangtop_core.jobs.joining import LaunchInfo
     from hangtop_core.model.snapshot import Process
 
 __all__ = ["Group", "Member", "group", "job_key"]
@@ -44,7 +44,7 @@ _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
 MOST_FORMER = 256
-"""Ranks of earlier attempts that a job lists, the last of them."""
+"""Maximum ranks of earlier attempts that a job lists, the last ones."""
 BESIDE = frozenset({launchline.MULTIPROCESSING, launchline.RAY})
 """Launchers that also start controllers of their job, which start no rank."""
 CLOCKS_S = 2.0
@@ -52,7 +52,7 @@ CLOCKS_S = 2.0
 
 
 class Group(Struct, frozen=True):
-    """One job as members; `hangtop_core.state.store` makes a `Job` of it."""
+    """The members of one job; `hangtop_core.state.store` makes a `Job` of them."""
 
     key: str
     name: str
@@ -61,17 +61,17 @@ class Group(Struct, frozen=True):
     world_size: int | None
     master: str | None
     ranks: tuple[Member, ...] = ()
-    """Ascending by rank, then node and pid."""
+    """Ranks in ascending order, then by node and pid."""
     launchers: tuple[Member, ...] = ()
     unnumbered: tuple[Member, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Its nodes by node rank, as the environment of a Slurm step names them."""
+    """Its nodes by node rank, as the environment of a Slurm step lists them."""
     former: tuple[Member, ...] = ()
-    """Ranks of earlier attempts that have left, in the order in which they did."""
+    """Ranks of earlier attempts that have exited, in that order."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes its processes are on."""
+        """Return the nodes of its processes."""
         members = (*self.ranks, *self.launchers, *self.unnumbered)
         return tuple(dict.fromkeys(member.node for member in members))
 
@@ -79,9 +79,8 @@ class Group(Struct, frozen=True):
 def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, ...]:
     """Return the jobs that ``members`` make up: most ranks first, then newest first.
 
-    Before all of them come jobs that were given the port of another, while they live.
-    Children of ranks (those with another role) are not part of the grouping. ``places`` knows
-    which node an address means.
+    Jobs that were given the port of another job come before all of them, while they live. Children
+    of ranks (processes with another role) are not grouped. ``places`` maps addresses to nodes.
     """
     by_key: dict[str, list[Member]] = defaultdict(list)
     launchers: list[Member] = []
@@ -97,7 +96,7 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     ranks = without_older(without_earlier(by_key))
     of_job, free = _attach(launchers, ranks, places)
     parents = _parents(ranks, of_job)
-    former = _former((one for some in by_key.values() for one in some), ranks, parents)
+    former = _former((member for grouped in by_key.values() for member in grouped), ranks, parents)
     nameless: dict[str, list[Member]] = defaultdict(list)
     for member in unnumbered:
         nameless[_key_of_nameless(member, parents)].append(member)
@@ -118,22 +117,22 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
 
 
 def _is_unread(process: Process) -> bool:
-    """Whether nothing tells a process for a rank but who started it, or that it was named."""
+    """Return whether a process is a rank only by its parent, or because the user named it."""
     return process.rank is None and (bool(process.denied) or process.label == f"pid {process.pid}")
 
 
 def job_key(member: Member, places: Places) -> str:
     """Return the key of the job a rank belongs to."""
-    node, process, told = member.node, member.process, member.told
+    node, process, info = member.node, member.process, member.info
     env = process.env
     parts: list[str] = []
-    if (told.run_id or "") not in _NO_RUN_ID:
-        parts.append(f"run {told.run_id}")
-    if told.slurm:
-        parts.append(f"slurm {told.slurm}")
-    if told.store is not None:
-        parts.append(places.store(*told.store, process, node))
-    elif told.slurm:
+    if (info.run_id or "") not in _NO_RUN_ID:
+        parts.append(f"run {info.run_id}")
+    if info.slurm:
+        parts.append(f"slurm {info.slurm}")
+    if info.store is not None:
+        parts.append(places.store(*info.store, process, node))
+    elif info.slurm:
         parts.append(f"step {env.get('SLURM_STEP_ID', '?')}")
     elif not parts:
         mpi = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
@@ -142,39 +141,39 @@ def job_key(member: Member, places: Places) -> str:
 
 
 class _Keys:
-    """Of the jobs of ranks: nearly all were told the same."""
+    """Job keys of ranks, cached by launch data, which nearly all ranks share."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._known: dict[tuple[Told, str | None, int | None], str] = {}
+        self._cache: dict[tuple[LaunchInfo, str | None, int | None], str] = {}
 
     def of(self, member: Member) -> str:
-        """As `job_key`."""
-        told = member.told
-        if told.store is None:
+        """Return the key of a rank's job, as `job_key`."""
+        info = member.info
+        if info.store is None:
             return job_key(member, self._places)
-        here = is_loopback(told.store[0])
-        at = told, member.node if here else None, member.process.net_ns if here else None
-        key = self._known.get(at)
+        is_local = is_loopback(info.store[0])
+        at = info, member.node if is_local else None, member.process.net_ns if is_local else None
+        key = self._cache.get(at)
         if key is None:
-            key = self._known[at] = job_key(member, self._places)
+            key = self._cache[at] = job_key(member, self._places)
         return key
 
 
 def _parents(
     ranks: dict[str, list[Member]], launchers: dict[str, list[Member]]
 ) -> dict[tuple[str, int], str]:
-    """Map (node, pid) of everything that may be the parent of a rank to the rank's job."""
-    found: dict[tuple[str, int], str] = {}
-    # What is left of an earlier attempt has the same launcher: the newest ranks decide.
-    for key in sorted(ranks, key=lambda one: max(m.process.started_at for m in ranks[one])):
+    """Map node and pid of every process that may be the parent of a rank to the rank's job."""
+    jobs: dict[tuple[str, int], str] = {}
+    # Ranks left from an earlier attempt have the same launcher: the newest ranks decide.
+    for key in sorted(ranks, key=lambda job: max(m.process.started_at for m in ranks[job])):
         for member in ranks[key]:
             if member.is_started:
-                found[member.node, member.starter] = key
+                jobs[member.node, member.starter] = key
     for key, members in launchers.items():
         for member in members:
-            found[member.node, member.process.pid] = key
-    return found
+            jobs[member.node, member.process.pid] = key
+    return jobs
 
 
 def _former(
@@ -182,44 +181,48 @@ def _former(
     ranks: dict[str, list[Member]],
     parents: dict[tuple[str, int], str],
 ) -> defaultdict[str, list[Member]]:
-    """Return by job the ranks that left before those were started that it has now."""
-    now = {one.process.identity for some in ranks.values() for one in _newest(some)}
-    found: defaultdict[str, list[Member]] = defaultdict(list)
-    for one in members:
-        process = one.process
-        key = parents.get((one.node, one.starter)) if process.gone_at is not None else None
+    """Return by job the exited ranks of earlier attempts."""
+    now = {
+        member.process.identity
+        for group_members in ranks.values()
+        for member in _newest(group_members)
+    }
+    former: defaultdict[str, list[Member]] = defaultdict(list)
+    for member in members:
+        process = member.process
+        key = parents.get((member.node, member.starter)) if process.gone_at is not None else None
         if key is not None and process.identity not in now:
-            found[key].append(one)
-    return found
+            former[key].append(member)
+    return former
 
 
 def _key_of_nameless(member: Member, parents: dict[tuple[str, int], str]) -> str:
-    known = parents.get((member.node, member.starter))
-    return known or f"{member.node} pid {member.starter}"
+    job = parents.get((member.node, member.starter))
+    return job or f"{member.node} pid {member.starter}"
 
 
 def _attach(
     launchers: Sequence[Member], ranks: dict[str, list[Member]], places: Places
 ) -> tuple[dict[str, list[Member]], dict[str, list[Member]]]:
-    """Give launchers to the jobs of their ranks; return those, and jobs of launchers alone."""
+    """Assign launchers to the jobs of their ranks; return these, and launchers without a job."""
     by_pid = _started_by(launchers, ranks)
-    told: dict[str, str] = {}
+    job_names: dict[str, str] = {}
     for job, members in ranks.items():
-        told.update((name, job) for name in _told_names(members[0], places))
+        job_names.update((name, job) for name in _given_names(members[0], places))
     attached: dict[str, list[Member]] = defaultdict(list)
     alone: dict[str, list[Member]] = defaultdict(list)
     for member in launchers:
         process, meets = member.process, _meets(member, places)
         names = (_run(launchline.launch_options(process.cmdline).get("rdzv_id")), meets)
         key = by_pid.get((member.node, process.pid))
-        key = key or next((told[name] for name in names if name in told), None)
+        key = key or next((job_names[name] for name in names if name in job_names), None)
         key = key or _step_of(member, ranks)
         if key is None and process.launcher in BESIDE:
             key = by_pid.get((member.node, member.starter))
         if key is not None:
             attached[key].append(member)
         elif process.gone_at is None and process.state[:1] not in ("Z", "X"):
-            # One that has ended may be listed for as long as its parent lives.
+            # An ended launcher may be listed for as long as its parent lives.
             alone[_key_alone(member, meets)].append(member)
     return attached, alone
 
@@ -227,7 +230,7 @@ def _attach(
 def _started_by(
     launchers: Sequence[Member], ranks: dict[str, list[Member]]
 ) -> dict[tuple[str, int], str]:
-    """Return by node and pid the job of what has started a rank, or a launcher of one."""
+    """Map node and pid of the processes that started a rank or its launcher to the rank's job."""
     by_pid = _parents(ranks, {})
     # From the innermost out: a launcher that only started another launcher belongs to its job.
     for member in sorted(launchers, key=lambda m: -m.process.started_at):
@@ -239,18 +242,18 @@ def _started_by(
 
 
 def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
-    """Return the job of the ranks that an srun has started: the next of its Slurm job after it.
+    """Return the job whose ranks an srun started: the first one of its Slurm job after the srun.
 
-    It is no parent of them: slurmd starts them, on the node of srun, too.
+    srun is not their parent: slurmd starts them, also on the node of srun.
     """
-    slurm = member.told.slurm
+    slurm = member.info.slurm
     if member.process.launcher != "srun" or not slurm:
         return None
     began = member.process.started_at - CLOCKS_S
     steps = [
-        (min(one.process.started_at for one in members), key)
+        (min(rank.process.started_at for rank in members), key)
         for key, members in ranks.items()
-        if members[0].told.slurm == slurm
+        if members[0].info.slurm == slurm
     ]
     return min((step for step in steps if step[0] >= began), default=(0.0, None))[1]
 
@@ -260,22 +263,22 @@ def _run(run_id: str | None) -> str | None:
 
 
 def _meets(member: Member, places: Places) -> str | None:
-    """Where a launcher meets those of other nodes, spelt as `Places.store` does."""
+    """Return the rendezvous of a launcher with other nodes, spelt as `Places.store` does."""
     meets = launchline.endpoint(member.process.cmdline)
     return None if meets is None else places.store(*meets, member.process, member.node)
 
 
-def _told_names(rank: Member, places: Places) -> set[str]:
-    """Return what a launcher of these ranks may have been told: run id, address and port."""
-    told = rank.told.store
-    store = None if told is None else places.store(*told, rank.process, rank.node)
-    names = (_run(rank.told.run_id), store)
+def _given_names(rank: Member, places: Places) -> set[str]:
+    """Return the names that the launcher of these ranks may have been given: run id, store."""
+    given = rank.info.store
+    store = None if given is None else places.store(*given, rank.process, rank.node)
+    names = (_run(rank.info.run_id), store)
     return {name for name in names if name is not None}
 
 
 def _key_alone(member: Member, meets: str | None) -> str:
     if member.process.launcher == launchline.AGENT:
-        return f"agents {' '.join(member.process.cmdline)}"  # what else they share is inside them
+        return f"agents {' '.join(member.process.cmdline)}"  # they share other data inside
     if meets is None or not launchline.spans_nodes(member.process.cmdline):
         return f"{member.node} pid {member.process.pid}"
     run_id = launchline.launch_options(member.process.cmdline).get("rdzv_id")
@@ -283,7 +286,7 @@ def _key_alone(member: Member, meets: str | None) -> str:
 
 
 def _newest(members: list[Member]) -> list[Member]:
-    """Leave out ranks that left and were started again under the same number."""
+    """Return members without the ranks that exited and were restarted under the same number."""
     live = {m.process.number: m.process.started_at for m in members if m.process.gone_at is None}
     return [
         m
@@ -295,17 +298,18 @@ def _newest(members: list[Member]) -> list[Member]:
 
 def _group(key: str, parts: Parts, former: Sequence[Member] = ()) -> Group:
     ranks, launchers = parts.ranks, parts.launchers
-    members = parts.everybody
+    members = parts.members
     processes = _processes(members)
     rank_processes = _processes(ranks)
-    master = _most([m.told.store for m in members])
+    master = _most_common([m.info.store for m in members])
     return Group(
         key=key,
         name=_name(rank_processes, _processes(launchers), processes),
         launcher=launchline.most_specific(p.launcher for p in rank_processes)
         or launchline.most_specific(p.launcher for p in processes),
         id=_job_id(members),
-        world_size=_most([m.size for m in ranks]) or (None if ranks else _announced(launchers)),
+        world_size=_most_common([m.size for m in ranks])
+        or (None if ranks else _announced(launchers)),
         master=None if master is None else ":".join(master),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.number, m.node, m.process.pid))),
         launchers=_by_pid(launchers),
@@ -324,46 +328,50 @@ def _by_pid(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def _job_id(members: Sequence[Member]) -> str | None:
-    """Return the run id that most were given, else the id of the Slurm job."""
-    run_id = _most([m.told.run_id for m in members])
+    """Return the most common run id, else the most common id of a Slurm job."""
+    run_id = _most_common([m.info.run_id for m in members])
     if run_id and run_id not in _NO_RUN_ID:
         return run_id
-    return _most([m.told.slurm for m in members])
+    return _most_common([m.info.slurm for m in members])
 
 
-def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
+def _hosts(processes: Sequence[Process]) -> tuple[str, ...]:
     """Expand Slurm's list of nodes, whose order is that of SLURM_NODEID (srun(1))."""
-    told = (p.env.get("SLURM_STEP_NODELIST") or p.env.get("SLURM_JOB_NODELIST") for p in some)
-    text = next((one for one in told if one), "")
-    # It is the node's word.
+    node_lists = (
+        p.env.get("SLURM_STEP_NODELIST") or p.env.get("SLURM_JOB_NODELIST") for p in processes
+    )
+    text = next((node_list for node_list in node_lists if node_list), "")
+    # The list comes from the node.
     return tuple(unfold(text)) if _HOST_LIST.fullmatch(text) else ()
 
 
 def _order(group: Group) -> tuple[bool, int, float, str]:
-    """Sort jobs that came to the port of another first: they cannot start."""
-    some = (*group.ranks, *group.launchers, *group.unnumbered)
+    """Return a key that sorts jobs with the port of another job first: they cannot start."""
+    members = (*group.ranks, *group.launchers, *group.unnumbered)
     live = sum(m.process.gone_at is None for m in group.ranks)
-    newest = max(m.process.started_at for m in some)
+    newest = max(m.process.started_at for m in members)
     return (not group.key.endswith(AGAIN) or not live, -live, -newest, group.key)
 
 
-def _most(values: Sequence[T | None]) -> T | None:
-    """What most say; nothing, an empty text and 0 do not count."""
+def _most_common(values: Sequence[T | None]) -> T | None:
+    """Return the most common value; None, an empty text and 0 do not count."""
     counted = Counter(values)
     return next((value for value, _ in counted.most_common() if value), None)
 
 
 def _announced(launchers: Sequence[Member]) -> int | None:
-    """World size of a job that has no ranks yet."""
+    """Return the world size of a job that has no ranks yet."""
     # How many ranks mp.spawn starts is an argument of a function.
     lines = (m.process.cmdline for m in launchers if m.process.launcher != launchline.SPAWN)
     sizes = (launchline.announced_world_size(line) for line in lines)
     return next((size for size in sizes if size is not None), None)
 
 
-def _name(ranks: Sequence[Process], launchers: Sequence[Process], some: Sequence[Process]) -> str:
+def _name(
+    ranks: Sequence[Process], launchers: Sequence[Process], processes: Sequence[Process]
+) -> str:
     for process in (*ranks[:4], *launchers):
         name = launchline.script(process.cmdline)
         if name:
             return name
-    return some[0].comm or some[0].label
+    return processes[0].comm or processes[0].label

@@ -1,8 +1,8 @@
-"""The nouns of hangtop: frozen structs that every room speaks.
+"""The nouns of hangtop: frozen structs that all packages share.
 
-What programs use is here by its name, as docs/api.md says: `from hangtop_core.model import Node`.
-The modules of this package hold the definitions; `snapshot` has nodes, ranks and jobs. It is
-loaded when one of its names is first used.
+Programs import the public names from here, as docs/api.md says: `from hangtop_core.model import
+Node`. The modules of this package hold the definitions; `snapshot` has nodes, ranks and jobs. A
+module is loaded when one of its names is first used.
 """
 
 from typing import TYPE_CHECKING

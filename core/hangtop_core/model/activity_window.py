@@ -1,31 +1,31 @@
-"""What a process has used and how often it left its wait, over the last several steps of a job."""
+"""CPU use and ended waits of a process over the last several steps of its job."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 SPAN_S = 12.0
-"""Seconds that are looked at, to twice as many."""
+"""Length of the window in seconds; the window covers one to two times this."""
 
 
 class Lately(Struct, frozen=True, gc=False):
-    """What a process has done of late."""
+    """Recent CPU use and ended waits of a process."""
 
     share: float
-    """Cores that it has used."""
+    """Cores used, on average."""
     left: int
-    """Readings between which its main thread has left its wait."""
+    """Number of readings between which the main thread left its wait."""
     span_s: float
-    """Seconds of which this is told."""
+    """Length of the window in seconds."""
 
 
-class Looker:
-    """Looks back to one of two readings, which are taken anew by turns."""
+class ActivityWindow:
+    """Compute the activity window from two alternating marks."""
 
-    __slots__ = ("_left", "_marks", "told")
+    __slots__ = ("_left", "_marks", "recent")
 
     def __init__(self) -> None:
-        self.told: Lately | None = None
+        self.recent: Lately | None = None
         self._left = 0
         self._marks: list[tuple[float, float, int]] = []
 
@@ -34,7 +34,7 @@ class Looker:
         self._left += 1
 
     def see(self, at: float, cpu_s: float) -> None:
-        """Take what was read: CPU seconds since the process began."""
+        """Record a reading: its time, and the CPU seconds since the process started."""
         marks = self._marks
         if not marks or at - marks[-1][0] >= SPAN_S:
             marks.append((at, cpu_s, self._left))
@@ -42,4 +42,4 @@ class Looker:
         since, before, left = marks[0]
         if at - since >= SPAN_S:
             share = round(max(cpu_s - before, 0.0) / (at - since), 2)
-            self.told = Lately(share, self._left - left, round(at - since))
+            self.recent = Lately(share, self._left - left, round(at - since))

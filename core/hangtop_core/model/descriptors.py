@@ -1,4 +1,4 @@
-"""What the open descriptors of a process lead to; nouns like those of `hangtop_core.model`."""
+"""Open descriptors of a process and the files, pipes and sockets behind them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hangtop_core.text.clean import Count, Text
 
 MOST_READ = 4096
-"""Of a process that has more, the first ones are read (`hangtop_probe.descriptors.descriptors`)."""
+"""Descriptors read per process; `hangtop_probe.descriptors.descriptors` reads the first ones."""
 
 
 class Mount(Struct, frozen=True, gc=False):
@@ -31,16 +31,17 @@ class Socket(Struct, frozen=True, gc=False):
     recv_queue: int = 0
     send_queue: int = 0
     retransmits: int = 0
-    """How often in a row the same was sent again: nothing is acknowledged."""
+    """How often in a row the same data were retransmitted without an acknowledgement."""
     peer_pid: int | None = None
     """Process at the other end, when it is on the same node."""
     peer_name: Text | None = None
     answered: bool = False
-    """Who called here at a port of its own has asked nothing since something was last sent."""
+    """Whether the peer, which connected to a listening port of this process, has sent no request
+    since the last reply."""
 
 
 class Holder(Struct, frozen=True, gc=False):
-    """Another process that has to do with a descriptor: a pipe's other end, a lock's holder."""
+    """Another process at a descriptor: the other end of a pipe, or the holder of a lock."""
 
     pid: Annotated[int, Meta(ge=1)]
     comm: Text
@@ -50,7 +51,7 @@ class Holder(Struct, frozen=True, gc=False):
 
 
 class Opener(Struct, frozen=True, gc=False):
-    """One descriptor of another process that leads to the same, or to its other end."""
+    """A descriptor of another process to the same file, pipe or socket, or its other end."""
 
     pid: int
     fd: int
@@ -62,38 +63,39 @@ class Opener(Struct, frozen=True, gc=False):
 
 
 class Openers(Struct, frozen=True):
-    """Who else on a node has a file, pipe or socket open."""
+    """The other processes on a node that have a file, pipe or socket open."""
 
     target: Text
     holders: Annotated[tuple[Opener, ...], Meta(max_length=1024)] = ()
     more: int = 0
-    """Others that were not listed."""
+    """Number of openers that were not listed."""
     hidden: int = 0
     """Processes whose descriptors may not be read."""
 
 
 class FilePosition(Struct, frozen=True, gc=False):
-    """How far a rank has come in the file that its main thread was last seen to read or write."""
+    """Position of a rank in the file that its main thread was last seen to read or write."""
 
     fd: int
     target: Text
     position: Count
-    """Bytes from the beginning, as the kernel keeps it: read and write move it when they return."""
+    """Bytes from the beginning, as the kernel keeps it: read and write advance it when they
+    return."""
     writes: bool = False
     size: Count | None = None
-    """When it was first seen; None where its file system did not answer."""
+    """Size when the file was first seen; None where its file system did not answer."""
     mount: Text | None = None
     fstype: Text | None = None
     server: Text | None = None
 
     @property
     def whole(self) -> int | None:
-        """Its size, where that tells how far it is: one that is written grows meanwhile."""
+        """Return the file size if it can serve as a total; a file being written grows."""
         return self.size if self.size and not self.writes and self.position <= self.size else None
 
 
 class FileServer(Struct, frozen=True, gc=False):
-    """How the node's connection to the server of a network file system stands."""
+    """State of the node's connection to the server of a network file system."""
 
     mount: Text
     fstype: Text
@@ -101,29 +103,29 @@ class FileServer(Struct, frozen=True, gc=False):
     remote: Text
     """Address and port."""
     state: Text | None = None
-    """As of a socket; None where there is no connection."""
+    """State of the socket; None where there is no connection."""
     retransmits: int = 0
-    """How often in a row the same was sent again."""
+    """How often in a row the same data were retransmitted."""
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with it where somebody waits for it, `does not answer: ...`.
+        """Return what is wrong with the connection, as `does not answer: ...`; None if nothing is.
 
-        A connection that nobody uses is closed after minutes, so that there is none says nothing
-        of a mount for which nobody waits.
+        This counts only while a process waits for the mount: an unused connection is closed after
+        minutes, so that its absence alone says nothing.
         """
         if self.state is None:
             return f"is not connected: the node has no connection to {self.remote}"
         if self.state != "ESTABLISHED":
             return f"does not answer: the connection to {self.remote} is in {self.state}"
         if self.retransmits >= UNANSWERED:
-            told = f"sent {self.retransmits} times again"
-            return f"does not answer: what was sent to {self.remote} is not acknowledged, {told}"
+            again = f"sent {self.retransmits} times again"
+            return f"does not answer: what was sent to {self.remote} is not acknowledged, {again}"
         return None
 
 
 UNANSWERED = 3
-"""Attempts in a row from which a connection counts as one that gets nowhere: 1.4 s."""
+"""Retransmissions in a row from which a connection counts as stalled: 1.4 s."""
 
 
 class Descriptor(Struct, frozen=True, gc=False):
@@ -141,19 +143,19 @@ class Descriptor(Struct, frozen=True, gc=False):
     socket: Socket | None = None
     holders: tuple[Holder, ...] = ()
     full: Literal["space", "inodes"] | None = None
-    """What its file system has none left of; only told of what is open for writing and local."""
+    """The exhausted resource of its file system; only for local files that are open for writing."""
     locked: Text | None = None
-    """`held`, `waiting`, or `by others` that have it to themselves: flock, lockf and OFD locks."""
+    """`held`, `waiting`, or `by others` that hold it exclusively: flock, lockf and OFD locks."""
     watches: tuple[int, ...] = ()
-    """Of an epoll, the descriptors that it watches."""
+    """The descriptors that an epoll descriptor watches."""
 
 
 MOVES_S = 0.5
-"""Seconds for which a position has to stay before it is said not to move."""
+"""Seconds for which a position must stay the same before it counts as not moving."""
 
 
 class Failure(Struct, frozen=True, gc=False):
-    """Why something that was asked for did not come."""
+    """Why the answer to a request is missing."""
 
     kind: str
     """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
@@ -168,42 +170,43 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     descriptors: tuple[Descriptor, ...] = ()
     failure: Failure | None = None
     waiting_locks: tuple[Descriptor, ...] = ()
-    """Files this process waits to lock, from /proc/locks, with their holders."""
+    """Files that this process waits to lock, from /proc/locks, with their holders."""
     opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet. While
-    that sleeps on a futex, the one of another thread."""
+    """The file that the main thread is blocked in opening or in stat, not yet with a number. While
+    the main thread sleeps on a futex, the file of another thread."""
     servers: tuple[FileServer, ...] = ()
-    """Those of its mounts, and whether they answer its node."""
+    """Servers of its network mounts, and whether they answer the node."""
     lock_files: tuple[Descriptor, ...] = ()
-    """Lock files that other processes of its user have locked, with these: who tries a lock again
-    and again has no file open."""
+    """Lock files that other processes of its user have locked, with their holders. A process that
+    retries a lock has no descriptor open."""
     store_port: Descriptor | None = None
-    """Who listens on MASTER_PORT of its environment, in its network."""
+    """The listener on MASTER_PORT of its environment, in its network namespace."""
     earlier: float | None = None
-    """When they were read the last time before."""
+    """When the descriptors were last read before."""
     moved: tuple[int, ...] = ()
-    """Those whose file is the same as then, and whose position is another."""
+    """Numbers of the descriptors whose file is the same as at `earlier` and whose position
+    differs."""
 
     def of(self, fd: int) -> Descriptor | None:
-        """The descriptor with this number, where it was read."""
-        return next((one for one in self.descriptors if one.fd == fd), None)
+        """Return the descriptor with this number, or None where it was not read."""
+        return next((item for item in self.descriptors if item.fd == fd), None)
 
     def after(self, last: DescriptorTable | None) -> DescriptorTable:
-        """Return the same with what has moved since ``last``."""
+        """Return this table with `moved` set by comparison with the table ``last``."""
         if last is None or last.failure is not None:
             return self
-        was = {(one.fd, one.target): one.position for one in last.descriptors}
+        was = {(item.fd, item.target): item.position for item in last.descriptors}
         moved = (
-            one.fd
-            for one in self.descriptors
-            if None not in (then := was.get((one.fd, one.target)), one.position)
-            and then != one.position
+            item.fd
+            for item in self.descriptors
+            if None not in (then := was.get((item.fd, item.target)), item.position)
+            and then != item.position
         )
         return replace(self, earlier=last.at, moved=tuple(moved))
 
     def moves(self, item: Descriptor) -> bool | None:
-        """Whether the position of a file moves; None where that has not shown yet."""
+        """Return whether the position of a file moves; None where that is not yet certain."""
         if item.fd in self.moved:
             return True
-        known = item.position is not None and self.earlier is not None
-        return False if known and self.at - (self.earlier or 0.0) > MOVES_S else None
+        has_position = item.position is not None and self.earlier is not None
+        return False if has_position and self.at - (self.earlier or 0.0) > MOVES_S else None

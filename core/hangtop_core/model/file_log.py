@@ -1,4 +1,4 @@
-"""What was read of one log file, as nouns: its records, and who has printed to it."""
+"""Contents of one log file: its records, and the processes that printed to it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from msgspec import Struct, field
 from hangtop_core.model.frames import package
 
 MAX_DIGITS = 9
-"""Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
+"""Most digits of a rank number: longer ones are made up, and no number format takes them."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 Part = Literal["root", "timeout", "cascade", "exit", "survived", "error", "info"]
-"""What a line says of the failure. root: an error of its own. timeout: it has waited in vain for
-others. cascade: it only tells of somebody else's end. exit: a process has left with an error that
-is told elsewhere. survived: an error after which who printed it went on, see `ended`. error: some
-error, of which nothing is known. info: what was set up, and how."""
+"""How a log line relates to the failure. root: an error of its own. timeout: a wait for other ranks
+that timed out. cascade: a consequence of another process's end. exit: a process exited with an
+error that is printed elsewhere. survived: an error after which the printing process went on, see
+`ended`. error: an error of which nothing more is known. info: setup messages."""
 
 
 class Origin(NamedTuple):
-    """Who printed a line, as far as its prefixes tell."""
+    """The process that printed a line, as far as the line's prefixes name it."""
 
     rank: int | None = None
     """The global rank."""
@@ -29,20 +29,20 @@ class Origin(NamedTuple):
     """Rank on its node."""
     node: str | None = None
     task: int | None = None
-    """Number of srun's label: a rank, or a node where a launcher is inside."""
+    """Number of srun's label: a rank, or a node where a launcher runs inside the task."""
     std: str | None = None
-    """stdout or stderr, where told."""
+    """stdout or stderr, where the prefix names it."""
     own: bool = False
     """Whether the line carries torch's own `[rank3]:`, which any program may print."""
     group: str | None = None
-    """What else tells streams apart: role, pod, pid of a Ray worker."""
+    """Further labels that distinguish streams: role, pod, pid of a Ray worker."""
     said: int | None = None
-    """The rank by the program's own words, which stand in the line: see `own_words`."""
+    """The rank in the program's own words in the line; see `own_words`."""
     label: int | None = None
-    """The rank by a launcher's label before torch's own prefix, which may tell another."""
+    """The rank in a launcher's label before torch's own prefix, which may differ."""
 
     def with_said(self, rank: int | None) -> Origin:
-        """Return it with a rank by the program's own words, where they tell one."""
+        """Return this origin with a rank from the program's own words, unless ``rank`` is None."""
         return self if rank is None else self._replace(said=rank)
 
 
@@ -55,24 +55,24 @@ class Call(Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """`train.py:41 (step)`."""
+        """Return `train.py:41 (step)`."""
         return f"{self.file.rpartition('/')[2]}:{self.line} ({self.name})"
 
 
 class After(Struct, frozen=True, gc=False):
-    """What a process has printed after an error, as far as it was looked at."""
+    """What a process printed after an error, as far as the log was read."""
 
     lines: int = 0
-    """Lines that a process does not print while it ends."""
+    """Number of lines, without those that a process prints while it ends."""
     chars: int = 0
     until: float | None = None
-    """The latest time that one of them tells."""
+    """The latest timestamp in them."""
     said: str = ""
-    """The first of them, safe to print."""
+    """The first of these lines, safe to print."""
 
 
 class Again(Struct, frozen=True, gc=False):
-    """The last time that a stream has printed the same."""
+    """The last time that a stream printed the same record."""
 
     order: int
     at: float | None
@@ -80,99 +80,100 @@ class Again(Struct, frozen=True, gc=False):
 
 
 class Record(Struct, frozen=True):
-    """Something of note that one stream of one file has printed."""
+    """One notable message that one stream of one file printed."""
 
     code: str
-    """Of `known.KNOWN`; `traceback` and `exit` (torchrun's summary) for what has many lines."""
+    """Code in `known.KNOWN`; `traceback` and `exit` (torchrun's summary) for records of many
+    lines."""
     part: Part
     text: str
-    """What it says, in one line, safe to print."""
+    """The message in one line, safe to print."""
     file: int
-    """Number of the file among those read."""
+    """Number of the file among the files read."""
     order: int
-    """Which line of what was read of the file, from 1."""
+    """Line number among the lines read of the file, from 1."""
     origin: Origin = Origin()
     means: str = ""
     cause: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
-    """As printed, without prefixes of launchers; safe to print."""
+    """The lines as printed, without prefixes of launchers; safe to print."""
     calls: tuple[Call, ...] = ()
-    """Of a traceback, innermost last."""
+    """Frames of a traceback, innermost last."""
     at: float | None = None
     exact: bool = False
-    """Whether `at` is its own time; else it is that of a line shortly before."""
+    """Whether `at` is the record's own timestamp; otherwise it is that of a line shortly before."""
     count: int = 1
-    """How often this stream has printed it."""
+    """How often this stream printed the record."""
     again: Again | None = None
-    """When it has printed it last, of what a program may survive."""
+    """When the stream last printed the record, for errors that a program may survive."""
     how: str = ""
-    """Of a traceback: who printed it, as the line before tells; see `blocks.HOW`."""
+    """For a traceback: how it was printed, by the line before it; see `blocks.HOW`."""
     after: After | None = None
-    """What came after the last time."""
+    """What followed the last occurrence."""
     sure: float = 0.9
-    """How sure it is that what ends a process has ended this one, see `ended`."""
+    """Probability that an error of this kind ended the process; see `ended`."""
     rank: int | None = None
-    """Whom it is about: who printed it, or whom the line names."""
+    """The rank that the record is about: its printer, or the rank that the line names."""
     node: str | None = None
 
     @property
     def where(self) -> Call | None:
-        """The innermost frame of a traceback that is in no library."""
+        """Return the innermost frame of the traceback outside libraries."""
         own = [call for call in self.calls if package(call.file) is None]
         return own[-1] if own else (self.calls[-1] if self.calls else None)
 
     @property
     def from_where(self) -> str:
-        """` at train.py:41 (step)`, for sentences; empty where no traceback tells it."""
+        """Return ` at train.py:41 (step)`, for sentences; empty without a traceback."""
         return f" at {self.where.text}" if self.where is not None else ""
 
     @property
     def shape(self) -> tuple[str, str, str]:
-        """What equal records of several ranks have in common."""
+        """Return the key that equal records of several ranks share."""
         where = f"{self.where.file}:{self.where.line}" if self.where else ""
         if self.code in ("T2", "T5"):
-            # Its numbers are what it is about.
+            # For these codes the numbers are the subject of the message.
             return self.code, self.means, where
         text = self.fields.get("known") or (self.means if self.code == "T16" else self.text)
         return self.code, normal(text)[:300], where
 
 
 def normal(text: str) -> str:
-    """A text without its numbers and addresses, in which ranks differ that say the same."""
+    """Return a text without numbers and addresses, in which equal messages of ranks differ."""
     return _NUMBERS.sub("N", text)
 
 
 class Place(Struct, frozen=True):
-    """Who has printed a whole file, as its name or its process tells."""
+    """The printer of a whole file, as its name or its process says."""
 
     rank: int | None = None
     local: int | None = None
     node: str | None = None
     std: str | None = None
     attempt: int | None = None
-    """How often torchrun had started its ranks again."""
+    """How often torchrun had restarted its ranks."""
     guess: bool = False
-    """Whether the name may as well number something else: tasks, of which each runs torchrun."""
+    """Whether the number in the name may mean something else: tasks that each run torchrun."""
 
 
 class Stream(Struct, frozen=True):
-    """One of those who print to a file."""
+    """One of the streams printed to a file."""
 
     origin: Origin
     lines: int = 0
     last: str = ""
-    """Its last line, safe to print."""
+    """The last line, safe to print."""
     at: float | None = None
-    """When that was printed, where it says so."""
+    """Timestamp of the last line, where it has one."""
     since: float | None = None
-    """The newest time that any of its lines tells."""
+    """The newest timestamp in any of its lines."""
     order: int = 0
-    """Which line of what was read of the file its last one is, from 1."""
+    """Line number of the last line among the lines read of the file, from 1."""
 
 
 class FileLog(Struct, frozen=True):
-    """What was read of one file."""
+    """The contents of one file, as far as it was read."""
 
     path: str
     place: Place = Place()
@@ -180,17 +181,17 @@ class FileLog(Struct, frozen=True):
     changed: float | None = None
     records: tuple[Record, ...] = ()
     streams: tuple[Stream, ...] = ()
-    """Who has printed to it."""
+    """The streams printed to it."""
     locals: tuple[tuple[int, int], ...] = ()
-    """Global ranks by local rank, of what a launcher prints whose processes are known."""
+    """Pairs of local and global rank, for output of a launcher whose processes are known."""
     absent: frozenset[int] = frozenset()
-    """Ranks that may have printed to it as well, and left before anybody looked."""
+    """Ranks that may also have printed to the file, and left before hangtop looked."""
     lines: int = 0
     left: tuple[tuple[int, int], ...] = ()
     """Byte ranges that were neither read nor searched for errors."""
     problem: str | None = None
     """Why it could not be read, or not to its end."""
     left_out: int = 0
-    """Lines of note beyond those of which a record is kept."""
+    """Number of notable lines for which no record is kept."""
     whole: bool = True
-    """Whether every line was read: else numbers of lines are not those of the file."""
+    """Whether every line was read; otherwise line numbers are not those of the file."""

@@ -1,4 +1,4 @@
-"""A frame of a stack: a noun of its own, since recorders and stacks hold it alike."""
+"""A stack frame, shared by recorders and stacks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Frame(Struct, frozen=True, gc=False):
     within: tuple[tuple[int, Code], ...] | None = None
     """Line and text of the loops and conditions around it in its function, outermost first.
 
-    `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known of the user's own frames,
-    where the node could read their file safely; else None. Of a line with `x.wait()` also what has
-    started that: `made: x = isend(y)`.
+    `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known for the user's own frames
+    where the node could read their file safely; else None. A line with `x.wait()` also gets the
+    statement that started x: `made: x = isend(y)`.
     """
     beside: tuple[tuple[int, Code], ...] | None = None
-    """Likewise `with x:`, `except x:`, `finally:`, and what is first in each `try` before it."""
+    """Likewise `with x:`, `except x:`, `finally:`, and the first statement of each `try` before
+    it."""

@@ -1,4 +1,4 @@
-"""What single frames say: their plain name, whose code they are, how they are written down."""
+"""Properties of single frames: plain name, owner of the code, notation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _STDLIB = re.compile(
     r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/"
     r"|^<(?!dynamic-code>|stdin>|ipython-input|doctest )"
 )
-"""Code of no file is Python's own or made by a library, but for what cloudpickle (3.1) has brought
-and what was typed."""
+"""File names of Python's own code or of code that a library made. Code sent by cloudpickle (3.1)
+and code that was typed in do not count."""
 _PACKAGE = re.compile(r"(?:^|/)(?:site|dist)-packages/([^/]+)")
 _TORCH = re.compile(r"(?:^|/)torch/(?:\w+/)*+\w++\.py$")
 _DEBUGGER = re.compile(r"/debugpy/(?:_vendored|server|common)/|/debugpy/[^/]+$")
-"""Of an editor, which brings it along in a folder of its own."""
+"""Files of debugpy; editors bring it in a folder of their own."""
 _SCRIPT = re.compile(r"/s?bin/[^/]+$")
 _OWN_PACKAGES = frozenset({"hangtop"})
 """Packages whose files are training scripts: the demo jobs."""
@@ -44,9 +44,10 @@ WRAPPERS = frozenset(
 
 @lru_cache(maxsize=8192)
 def package(file: str) -> str | None:
-    """The package a file belongs to; None for the user's own code.
+    """Return the package that a file belongs to; None for the user's own code.
 
-    The standard library and frozen modules are `python`, commands in a bin folder `script`.
+    Return `python` for the standard library and frozen modules, `script` for commands in a bin
+    folder.
     """
     installed = _PACKAGE.search(file)
     if installed:
@@ -62,25 +63,25 @@ def package(file: str) -> str | None:
 
 
 def is_library(frame: Frame) -> bool:
-    """Whether the frame is of Python, torch or an installed package, or native."""
+    """Return whether the frame belongs to Python, torch or an installed package, or is native."""
     return frame.native or package(frame.file) is not None
 
 
 @lru_cache(maxsize=8192)
 def plain_name(name: str) -> str:
-    """Last part of a function's name.
+    """Return the last part of a function's name.
 
-    py-spy gives qualified names from CPython 3.11 on (`Queue.get`, `locks.<locals>.a`) and
-    plain ones before (`get`): rules compare this part only.
+    py-spy gives qualified names from CPython 3.11 on (`Queue.get`, `locks.<locals>.a`) and plain
+    ones before (`get`): rules compare this part only.
     """
     return name.rpartition(".")[2]
 
 
 def since_fork(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The frames of a stack that are its process's own, innermost first.
+    """Return the frames of a stack that are its process's own, innermost first.
 
-    A child that was forked by multiprocessing (not spawned) keeps below them those of its parent,
-    at the place where that started it: it never goes on there.
+    A child that multiprocessing forked (not spawned) keeps the frames of its parent below its own,
+    at the place where the parent started it. The child never returns to them.
     """
     inner = ""
     for depth, frame in enumerate(stack):
@@ -94,12 +95,12 @@ def since_fork(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def own_package(stack: Sequence[Frame]) -> str | None:
-    """The installed package that is the training code, where no frame is of the user's own.
+    """Return the installed package that is the training code, where no frame is the user's own.
 
     That is the package of the outermost frame which is neither Python's nor a command's nor
     torch's: `python -m mytraining`. None when the stack has frames of the user's own.
     """
-    found = None
+    package_name = None
     for frame in stack:
         if frame.native:
             continue
@@ -107,12 +108,12 @@ def own_package(stack: Sequence[Frame]) -> str | None:
         if name is None:
             return None
         if name not in ("python", "script", "torch"):
-            found = name
-    return found
+            package_name = name
+    return package_name
 
 
 def library_run(stack: Sequence[Frame]) -> Sequence[Frame]:
-    """The innermost frames up to the first one of the user's own code, which is left out."""
+    """Return the innermost frames, up to but without the first one of the user's own code."""
     own = own_package(stack)
     for depth, frame in enumerate(stack):
         if not is_library(frame) or (own and package(frame.file) == own):
@@ -121,7 +122,7 @@ def library_run(stack: Sequence[Frame]) -> Sequence[Frame]:
 
 
 def site(stack: Sequence[Frame]) -> Frame | None:
-    """Where the user's code is: its innermost frame, else the innermost one of no library."""
+    """Return the innermost frame of the user's code, else the innermost frame outside libraries."""
     if not stack:
         return None
     run = len(library_run(stack))
@@ -129,26 +130,26 @@ def site(stack: Sequence[Frame]) -> Frame | None:
 
 
 def where(frame: Frame | None) -> str:
-    """`train.py:41 (main)`, as sentences name a place in code."""
+    """Return `train.py:41 (main)`, for sentences."""
     if frame is None:
         return "a place that is not known"
     return f"{place(frame)} ({frame.name})"
 
 
 def place(frame: Frame) -> str:
-    """`train.py:41`, for columns."""
+    """Return `train.py:41`, for columns."""
     return f"{frame.short or frame.file}:{frame.line}"
 
 
 LOOPS = ("for ", "while ", "async for ")
-"""How the line of a loop begins."""
+"""Beginnings of the lines of loops."""
 ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
 Loop = tuple[Frame, int, str]
-"""The frame that stands in a loop, its line and its text."""
+"""The frame that is in a loop, and the loop's line and text."""
 
 
 def endless_loops(stack: tuple[Frame, ...]) -> Iterator[Loop]:
-    """Yield the loops around a stack that only a line in them ends, outermost first."""
+    """Yield the loops around a stack that only a statement inside ends, outermost first."""
     for frame in reversed(stack):
         for line, text in frame.within or ():
             if ENDLESS.match(text):

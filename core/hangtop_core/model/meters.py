@@ -1,4 +1,4 @@
-"""Counters and connections of a process, as the kernel tells them."""
+"""Counters and connections of a process, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TOUCH_NS = 500_000
-"""Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
-and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+"""CPU time, in nanoseconds between two readings, that a thread takes at most to be stopped and sent
+back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
 
 
 class Meters(Struct, frozen=True, gc=False):
@@ -32,20 +32,21 @@ class Meters(Struct, frozen=True, gc=False):
     main_switches: int | None = None
     """Voluntary context switches of the main thread."""
     main_waits: int | None = None
-    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
+    """Number of different waits of the main thread: calls, arguments, stack pointers."""
     main_last_ran_s: float | None = None
-    """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
+    """Seconds since the main thread last ran (se.exec_start); also valid before hangtop
+    attached."""
     read_bytes: int | None = None
     """rchar: bytes returned by read-like calls, cached or not."""
     main_read_bytes: int | None = None
-    """rchar of the main thread alone: what it was given, by a pipe from a worker say."""
+    """rchar of the main thread alone, such as the bytes that a worker's pipe gave it."""
     write_bytes: int | None = None
     """wchar."""
     printed_bytes: int = 0
-    """By how much the files of descriptors 1 and 2 have grown since it was first looked at, by
-    their positions in /proc/PID/fdinfo, and by no more than it wrote; 0 for pipes and terminals."""
+    """Growth of the files of descriptors 1 and 2 since the process was first read, from their
+    positions in /proc/PID/fdinfo, and at most the bytes it wrote; 0 for pipes and terminals."""
     main_printed_bytes: int = 0
-    """Of that, what grew while the main thread wrote (/proc/PID/task/PID/io)."""
+    """The share of this growth while the main thread wrote (/proc/PID/task/PID/io)."""
     rss: int | None = None
 
 
@@ -53,39 +54,40 @@ MetersPart: Any = msgspec.defstruct(
     "MetersPart",
     [(item.name, item.type | UnsetType, UNSET) for item in msgspec.structs.fields(Meters)],
 )
-"""Some of them, as they are sent: those that changed."""
+"""The meters of one update: only changed fields are sent."""
 
 
-def told(part: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return by name what a `MetersPart` holds; ``names`` are those that were sent."""
+def sent_values(part: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a `MetersPart` by name; ``names`` are the fields that were sent."""
     return {name: value for name in names if (value := getattr(part, name, UNSET)) is not UNSET}
 
 
 class Stalled(Struct, frozen=True, gc=False):
-    """A TCP connection that gets nowhere: mostly one on which nothing is acknowledged.
+    """A stalled TCP connection, mostly one whose data are not acknowledged.
 
-    From /proc/PID/net/tcp. The pauses double: three times are 1.4 s, seven 25 s, nine 100 s.
+    From /proc/PID/net/tcp. The pauses double: three retransmissions are 1.4 s, seven 25 s, nine 100
+    s.
     """
 
     local: Text
     remote: Text
     unacknowledged: int
-    """Bytes."""
+    """Unacknowledged data in bytes."""
     retransmits: int
-    """In a row."""
+    """Retransmissions in a row."""
     state: Text = "ESTABLISHED"
-    """Or SYN_SENT: nobody has answered yet; or CLOSE_WAIT: the other end has closed it."""
+    """Also SYN_SENT: not answered yet; or CLOSE_WAIT: closed by the other end."""
 
 
 def grown(old: int | None, new: int | None) -> int:
-    """By how much a counter has grown; 0 where it is not known, or began anew."""
+    """Return the growth of a counter; 0 where it is unknown or was reset."""
     return max(new - old, 0) if old is not None and new is not None else 0
 
 
 def io_bytes(old: Meters, new: Meters) -> tuple[int, int]:
     """Return the bytes read and written between two readings, without what was printed.
 
-    What a spinner or a heartbeat prints is no progress, however much it is.
+    Output of a spinner or a heartbeat is no progress, however much it is.
     """
     written = grown(old.write_bytes, new.write_bytes)
     printed = grown(old.printed_bytes, new.printed_bytes)
@@ -93,29 +95,31 @@ def io_bytes(old: Meters, new: Meters) -> tuple[int, int]:
 
 
 def latest(times: Iterable[float | None]) -> float | None:
-    """The latest time that is known."""
+    """Return the latest of the known times."""
     return max((time for time in times if time is not None), default=None)
 
 
 def only_waited(old: Meters, new: Meters) -> bool:
-    """Whether nothing but the time since the main thread ran differs."""
+    """Return whether only the time since the main thread ran differs."""
     return replace(new, main_last_ran_s=old.main_last_ran_s) == old
 
 
 def sent_back(old: Meters, new: Meters) -> bool:
-    """Whether the main thread can only have been held for a moment, by whatever tool.
+    """Return whether a tool can only have stopped the main thread for a moment.
 
-    It is in the very wait it was in, and what it did took next to no time; and its process has
-    read and written nothing, as it would have for the smallest step of a collective.
+    The main thread is in the same wait as before, used next to no CPU time, and its process read
+    and wrote nothing, as it would have for the smallest step of a collective.
     """
     same = old.main_waits is not None and old.main_waits == new.main_waits
-    known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
-    said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
-    return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
+    are_counted = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
+    same_bytes = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
+    return (
+        same and are_counted and same_bytes and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
+    )
 
 
 def moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
-    """When a main thread last ran, by the scheduler, or by counters that have moved since."""
+    """Return when a main thread last ran, by the scheduler or by counters that moved since."""
     if new.main_last_ran_s is not None:
         return at - max(new.main_last_ran_s, 0.0)
     if old is None:
@@ -125,7 +129,7 @@ def moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
 
 
 class Point(Struct, frozen=True, gc=False):
-    """What shares of a core are worked out from, at one time."""
+    """Counters at one time, from which shares of a core are computed."""
 
     at: float
     cpu_s: float
@@ -134,5 +138,5 @@ class Point(Struct, frozen=True, gc=False):
 
 
 def point(at: float, meters: Meters) -> Point:
-    """Note these counters."""
+    """Return the counters as a point."""
     return Point(at, meters.cpu_s, meters.main_cpu_ns, meters.main_switches)

@@ -1,7 +1,7 @@
-"""The first inf and nan of ranks: what their files and the probe say, and which came first.
+"""The first inf and nan of ranks: the contents of their files, and which came first.
 
-The format is that of hangtop_hook.numericsfile, told in docs/numerics.md. Pure:
-files are read by `hangtop_core.tools.numerics_files`.
+The format is that of hangtop_hook.numericsfile, described in docs/numerics.md. This module is pure:
+`hangtop_core.tools.numerics_files` reads the files.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class Measure(Struct, frozen=True, array_like=True):
 
     @property
     def label(self) -> str:
-        """`input 0`: its name, after what it is where the name does not say that."""
+        """Return `input 0`: the name, after its role where the name does not begin with it."""
         name = clean(self.name, 60)
         return name if name.startswith(self.role) else f"{clean(self.role, 20)} {name}"
 
     @property
     def size(self) -> str:
-        """`8x512`, as lengths of its dimensions."""
+        """Return the shape as `8x512`."""
         return "x".join(str(length) for length in self.shape) or "scalar"
 
 
 class Frame(Struct, frozen=True, kw_only=True):
     """One call of a module (`forward`), its gradient (`backward`), or gradients at a `step`.
 
-    `weights` are those that are looked at ahead of a pass: spread by FSDP, or compiled.
+    `weights` are checked ahead of a pass: those that FSDP shards, or compiled ones.
     """
 
     batch: int
     way: Text = "forward"
     module: Text = ""
-    """Name below the outermost module; empty for that one."""
+    """Name below the outermost module; empty for the outermost one."""
     module_class: Text = ""
     root: Text = ""
     file: Text = ""
@@ -63,19 +63,19 @@ class Frame(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """Name of the module, with its class."""
+        """Return the name of the module with its class."""
         name = clean(self.module, 120) or clean(self.root, 60) or "a module"
         kind = clean(self.module_class, 60)
         return f"{name} ({kind})" if kind and kind != name else name
 
     @property
     def site(self) -> str:
-        """File and line of the call; empty where it is not known."""
+        """Return file and line of the call; empty where unknown."""
         return f"{clean(self.file, 300)}:{self.line}" if self.file else ""
 
     @property
     def place(self) -> str:
-        """The same without folders."""
+        """Return file and line of the call without folders."""
         return self.site.rpartition("/")[2]
 
 
@@ -88,14 +88,15 @@ class First(Frame, frozen=True, kw_only=True):
     role: Text = ""
     tensor: Text = ""
     at: float = 0.0
-    """Seconds since the epoch, on the rank's node; when it was read, at the end of the pass."""
+    """Seconds since the epoch, on the rank's node, when the value was read at the end of the
+    pass."""
     expected: bool = False
-    """Whether the program is made for it: gradients that GradScaler scales overflow by design."""
+    """Whether the program expects it: gradients that GradScaler scales overflow by design."""
     frames: Annotated[tuple[Frame, ...], Meta(max_length=10_000)] = ()
 
     @property
     def sentence(self) -> str:
-        """What it is and where, in words."""
+        """Return in words what the value is and where."""
         if self.role == "weight" or self.way == "step":
             owner = clean(self.module, 120) or clean(self.root, 60)
             what = f"{owner}.{clean(self.tensor, 60)}" if owner else clean(self.tensor, 60)
@@ -118,20 +119,20 @@ class Header(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """How far a rank has come."""
+    """The last batch that a rank reached."""
 
     batch: int = 0
     at: float = 0.0
 
 
 class Note(Struct, frozen=True):
-    """Why a rank looks no more."""
+    """Why a rank checks values no more."""
 
     text: Text = ""
 
 
 class Numerics(Struct, frozen=True, gc=False):
-    """What one rank has found so far."""
+    """What one rank has detected so far."""
 
     rank: int | None
     node: Text
@@ -144,34 +145,34 @@ class Numerics(Struct, frozen=True, gc=False):
     traced: tuple[Frame, ...] = ()
     """Frames of traced batches, where they were read."""
     failure: Text | None = None
-    """Why it is not known, or not all of it."""
+    """Why the values are unknown or incomplete."""
 
     @property
     def first(self) -> First | None:
-        """The first that the program is not made for."""
+        """Return the first value that the program does not expect."""
         return min(
-            (one for one in self.firsts if not one.expected),
-            key=lambda one: (one.batch, one.at),
+            (first for first in self.firsts if not first.expected),
+            key=lambda first: (first.batch, first.at),
             default=None,
         )
 
     @property
     def who(self) -> str:
-        """The rank, or the process that is none."""
+        """Return the name of the rank, or the pid of a process that is no rank."""
         return rank_name(self.rank) if self.rank is not None else f"pid {self.pid}"
 
 
 def earliest(ranks: Iterable[Numerics]) -> tuple[Numerics, First] | None:
-    """Return the first of a job, as `in_order` has it."""
+    """Return the first value of a job in the order of `in_order`."""
     return next(iter(in_order(ranks)), None)
 
 
 def in_order(ranks: Iterable[Numerics]) -> list[tuple[Numerics, First]]:
-    """Return who has seen any: the earliest batch first, and there the earliest by the clock.
+    """Return the ranks with a value: the earliest batch first, then the earliest by the clock.
 
-    Weights come before forward, and that before backward, whatever clocks of nodes say.
+    Weights come before forward, and forward before backward, whatever the clocks of nodes say.
     """
     order = {"weights": 0, "forward": 1, "backward": 2, "step": 3}
-    found = [(one, one.first) for one in ranks]
-    told = [(one, first) for one, first in found if first is not None]
-    return sorted(told, key=lambda pair: (pair[1].batch, order.get(pair[1].way, 4), pair[1].at))
+    pairs = [(rank, rank.first) for rank in ranks]
+    detected = [(rank, first) for rank, first in pairs if first is not None]
+    return sorted(detected, key=lambda pair: (pair[1].batch, order.get(pair[1].way, 4), pair[1].at))

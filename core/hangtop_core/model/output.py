@@ -1,4 +1,4 @@
-"""A log file of a job, as far as it was read: a noun like those of `hangtop_core.model`."""
+"""A log file of a job, as far as it was read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Output(Struct, frozen=True):
 
     node: Text
     inode: Text
-    """Device and inode: what tells it from other files of the node."""
+    """Device and inode, which identify the file on its node."""
     path: Text
     pids: tuple[int, ...] = ()
     """Processes that print to it, or did."""
@@ -23,10 +23,10 @@ class Output(Struct, frozen=True):
     changed: float = 0.0
     """When it was last written to."""
     start: int = 0
-    """Where in the file `text` begins."""
+    """Offset in the file at which `text` begins."""
     text: str = ""
-    """Its end, as bytes that are no UTF-8 allow; untrusted."""
+    """The end of the file, decoded as far as it is UTF-8; untrusted."""
     log: FileLog = field(default_factory=lambda: FileLog(""))
-    """What parsing the text has given."""
+    """The parsed text."""
     why: Text | None = None
-    """Why it could not be read."""
+    """Why the file could not be read."""

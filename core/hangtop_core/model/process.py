@@ -30,7 +30,7 @@ Helper = Literal[
 Role = Literal["rank", "launcher", "subprocess", Helper]
 
 STORE_THREAD = "pt_tcpstore"
-"""How the thread is called in which a process hosts a TCPStore: torch 2.6 to 2.15."""
+"""Name of the thread with which a process hosts a TCPStore: torch 2.6 to 2.15."""
 
 
 class Limits(Struct, frozen=True, gc=False):
@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True, gc=False):
 
 
 class Thread(Struct, frozen=True, gc=False):
-    """One thread as /proc/PID/task/TID shows it, with no attach."""
+    """One thread as /proc/PID/task/TID shows it, without attaching."""
 
     tid: int
     name: Text
@@ -51,18 +51,18 @@ class Thread(Struct, frozen=True, gc=False):
     wchan: Text | None = None
     """Kernel function it sleeps in; None when running or not readable."""
     syscall: Text | None = None
-    """System call name it is in; None when running or not readable."""
+    """Name of the current system call; None when running or not readable."""
     fd: int | None = None
     """First argument of the system call, where that is a descriptor."""
     futex: Text | None = None
-    """Address waited on, for futex: equal addresses in one process are one lock. Of wait4 the pid
+    """Address waited on in a futex: equal addresses in one process are one lock. In wait4, the pid
     of the one child that is waited for."""
 
     @property
     def child(self) -> int | None:
-        """The one child that it waits for, where it does."""
-        told = self.futex if self.syscall == "wait4" else None
-        return int(told) if told is not None and told.isdecimal() else None
+        """Return the pid of the one child that the thread waits for, or None."""
+        pid = self.futex if self.syscall == "wait4" else None
+        return int(pid) if pid is not None and pid.isdecimal() else None
 
 
 class Process(Struct, frozen=True, gc=False):
@@ -71,11 +71,11 @@ class Process(Struct, frozen=True, gc=False):
     pid: int
     ppid: int
     start: int
-    """Start time in clock ticks after boot: with the pid, the identity of a process."""
+    """Start time in clock ticks after boot: with the pid, this identifies a process."""
     started_at: float
     role: Role
     label: Text
-    """What it is, for people: `rank 2`, `DataLoader worker 1`, `torchrun`."""
+    """Description for people: `rank 2`, `DataLoader worker 1`, `torchrun`."""
     state: str
     uid: int = -1
     user: Text = "?"
@@ -85,18 +85,18 @@ class Process(Struct, frozen=True, gc=False):
     cwd: Text | None = None
     exe: Text | None = None
     rank: int | None = None
-    """The global rank it is, or the rank it belongs to."""
+    """The global rank of the process, or of the rank it belongs to."""
     rank_source: Text | None = None
-    """Where the rank number is from: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
+    """Source of the rank number: a variable such as RANK or SLURM_PROCID, `mp.spawn`,
     `init_process_group`, `hangtop run`, `title`, `argument`, `local variable`, `argument of its
-    function`, `GPU and order`; `--pid` of a program that is no rank, and was named."""
+    function`, `GPU and order`; `--pid` for a program that is no rank and was named."""
     rank_disputed: Text | None = None
-    """What says another number than `rank`, and which: `title says 3`."""
+    """The source that gives another number than `rank`, and the number: `title says 3`."""
     rank_pid: int | None = None
-    """The rank process a child belongs to; for a rank its own pid."""
+    """Pid of the rank that a child belongs to; for a rank its own pid."""
     launcher_pid: int | None = None
     launcher: Text | None = None
-    """Its name in the table of launchers (`hangtop_probe.ranks.launchers`), or None."""
+    """Name in the table of launchers (`hangtop_probe.ranks.launchers`), or None."""
     worker_id: int | None = None
     """DataLoader worker id, when known."""
     env: Mapping[str, Text] = field(default_factory=dict)
@@ -109,69 +109,70 @@ class Process(Struct, frozen=True, gc=False):
     """Name of the tracer's program."""
     cgroup: Text | None = None
     cgroup_folders: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
-    """Directories of the groups it is in that tell of memory and pressure."""
+    """Directories of its cgroups that report memory and pressure."""
     cpu_quota: float | None = None
-    """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
+    """CPU limit in cores of its cgroup or one above; None without a limit."""
     cpu_quota_of: Text | None = None
-    """The directory of that cgroup, where it is mounted."""
+    """Directory of the cgroup with this limit, where it is mounted."""
     cpu_throttled: float | None = None
-    """Share of periods in which that had been used up before their end, since the last look."""
+    """Share of periods since the last reading in which the quota was used up before their end."""
     dumping_core: bool = False
     frozen: bool = False
     frozen_by: Text | None = None
-    """Directory of the group that was frozen: its own one, or one above."""
+    """Directory of the frozen cgroup: its own one, or one above."""
     net_ns: int | None = None
-    """Its network namespace, by inode, where it is not the probe's: a container of its own."""
+    """Inode of its network namespace where that is not the probe's: a container of its own."""
     versions: Mapping[str, Text] = field(default_factory=dict)
-    """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
+    """Versions of a rank: python, torch, cuda, hip, nccl; torch_folder where torch's files must not
+    be read."""
     limits: Limits = Limits()
     stalled: tuple[Stalled, ...] = ()
-    """Of ranks: TCP connections whose other end acknowledges nothing."""
+    """TCP connections of a rank whose other end acknowledges nothing."""
     file: FilePosition | None = None  # of ranks
     flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
-    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far.
+    """Threads whose TCP connection made progress while they waited on it, with bytes so far.
 
-    As -TID those on one of whose several connections anything had just come, and how often.
+    A thread that waits on several connections is given as -TID, with how often data came on any.
     """
     told_size: int | None = None
-    """Of ranks: the world_size that init_process_group was called with, or has worked out."""
+    """The world_size of a rank that init_process_group was called with or computed."""
     told_rank: int | None = None
-    """The same of its rank."""
+    """The rank that init_process_group was called with or computed."""
     told_port: int | None = None
-    """Of ranks that were seen to make their store for it: the port of that."""
+    """The port of the store that a rank was seen to create for init_process_group."""
     program_tid: int | None = None
-    """Of ranks: the thread that runs the program, where that is not the main thread."""
+    """The thread that runs a rank's program, where that is not the main thread."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
-    """What descriptors 1 and 2 lead to, and files behind them where they are pipes."""
+    """Targets of descriptors 1 and 2, and the files behind them where they are pipes."""
     denied: Text | None = None
-    """Why some of this could not be read, with the fix."""
+    """Why part of this could not be read, with the fix."""
     exit_code: int | None = None
-    """Exit status of a zombie or of a process we saw leave, negative for a signal."""
+    """Exit status of a zombie or of a process that was seen to exit, negative for a signal."""
     gone_at: float | None = None
     node: Text = ""
-    """Name of the node it is on; not the node's own word."""
+    """Name of the node as hangtop was given it, not as the node calls itself."""
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """Node, pid and start time: no other process has, or had, all three."""
+        """Return node, pid and start time, which no other process shares."""
         return self.node, self.pid, self.start
 
     @property
     def number(self) -> int:
-        """Its global rank; what stands for that where nothing tells it (`rank_sets.rank_key`)."""
+        """Return the global rank, or its stand-in without a number (`rank_sets.rank_key`)."""
         if self.rank is not None:
             return self.rank
         return rank_key(self.node, self.pid, is_program=self.is_program)
 
     @property
     def is_program(self) -> bool:
-        """Whether it is no rank, but a program that the user named."""
+        """Return whether the process is no rank, but a program that the user named."""
         return self.rank_source == "--pid"
 
     @property
     def about(self) -> str:
-        """What tells one without a number from others: title or GPU; of a program its script."""
+        """Return a label for a process without a number: title or GPU; for a program its script."""
         if len(self.cmdline) == 1 and self.cmdline[0] != self.exe:
             return clean(self.cmdline[0], _MAX_ABOUT)
         if self.is_program:
@@ -184,24 +185,24 @@ class Process(Struct, frozen=True, gc=False):
 
     @property
     def axes(self) -> dict[str, int]:
-        """Its place on the axes of the model, as its title says: `DP1 PP0 TP3 EP3`."""
-        found = _AXIS.findall(self.cmdline[0]) if len(self.cmdline) == 1 else ()
-        return {name: int(place) for name, place in found}
+        """Return its position on the axes of the model, as its title says: `DP1 PP0 TP3 EP3`."""
+        positions = _AXIS.findall(self.cmdline[0]) if len(self.cmdline) == 1 else ()
+        return {name: int(place) for name, place in positions}
 
     @property
     def main_thread(self) -> Thread | None:
-        """The thread that runs the program: the one with the process's id, where no other does."""
+        """Return the thread that runs the program: mostly the one with the process's id."""
         for thread in self.threads:
             if thread.tid == (self.program_tid or self.pid):
                 return thread
         return None
 
     def meets_at(self, address: str) -> bool:
-        """Whether an address has the port of its store: as it was told, or by its frames."""
+        """Return whether an address has the port of the process's store."""
         port = port_of(address)
         return bool(port) and port in (self.env.get("MASTER_PORT"), str(self.told_port or ""))
 
     @property
     def ended(self) -> bool:
-        """Whether it has left, or only waits for its parent to look after it."""
+        """Return whether the process has exited; a zombie counts."""
         return self.gone_at is not None or self.state[:1] in ("Z", "X", "x")

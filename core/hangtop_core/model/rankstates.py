@@ -1,4 +1,4 @@
-"""What state a rank is in, by that of its process."""
+"""The state of a rank, from the state of its process."""
 
 from __future__ import annotations
 

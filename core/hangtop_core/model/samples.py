@@ -1,4 +1,4 @@
-"""Stacks that py-spy has seen of a process once."""
+"""Stack samples of a process from py-spy."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ class ThreadStack(Struct, frozen=True, gc=False):
     stack: str
     """Key into `Snapshot.stacks`."""
     locals: tuple[tuple[Local, ...], ...] = ()
-    """Per frame, innermost first; empty unless asked for."""
+    """Variables per frame, innermost first; empty unless requested."""
 
 
 class StackSample(Struct, frozen=True, gc=False):
-    """What py-spy saw of one process once, or why it saw nothing."""
+    """One sample of a process by py-spy, or why it failed."""
 
     at: float
     took_s: float
     mode: Literal["nonblocking", "blocking", "native"]
     threads: tuple[ThreadStack, ...] = ()
-    """The thread that runs the program first: mostly the main thread."""
+    """Threads, first the one that runs the program: mostly the main thread."""
     failure: Failure | None = None
     count: int = 1
     """Consecutive samples, this one included, whose main thread had the same stack."""
     same_since: float | None = None
     """When the main thread's present stack (functions and lines) was first seen."""
     same_functions_since: float | None = None
-    """The same, looking at functions only: a loop moves its lines, not its functions."""
+    """When the functions of the main thread's stack were first seen: a loop changes its lines, not
+    its functions."""
     loops: tuple[tuple[Text, Text, int, float], ...] = ()
-    """File, function and line of each `while` of the main thread that it may go round in for ever,
-    outermost first, and since when it is in it and has got no memory."""
+    """File, function and line of each `while` of the main thread that may loop for ever, outermost
+    first, and since when the thread has been in it and gained no memory."""
     in_passing: bool = False
-    """Whether it was met in a function that it is seldom in: it soon comes back from there."""
+    """Whether the thread was sampled in a function that it is seldom in, and soon returns from."""
     first_at: float | None = None
-    """When this process gave its first sample: what is the same since then never moved."""
+    """When this process gave its first sample: whatever is unchanged since then never moved."""
 
 
 def continued(
     sample: StackSample, last: StackSample | None, lines: bool, functions: bool
 ) -> StackSample:
-    """Return a sample that counts on from the last one, where lines and functions are the same."""
+    """Return a sample that continues the counts of the last one where the stacks match."""
     same_lines = last is not None and lines
     same_functions = last is not None and functions
     first = last.first_at if last is not None else None

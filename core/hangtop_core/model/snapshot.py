@@ -1,7 +1,7 @@
-"""The nouns of hangtop: frozen structs that every room speaks.
+"""The nouns of hangtop: frozen structs that all packages share.
 
-What nodes tell is decoded into these types, with limits; they hold facts, and do not judge. Here
-are nodes, ranks and jobs, and all of which those are made.
+Reports of nodes are decoded into these types, with limits; they hold facts, and do not judge. This
+module defines nodes, ranks and jobs, and imports the types they are made of.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """
@@ -40,17 +40,17 @@ from hangtop_core.text.launchers import LOCAL_RANKS, number_in
 from hangtop_core.text.rank_sets import is_key, rank_name
 
 CONTROL = frozenset({"multiprocessing", "Ray", "deepspeed"})
-"""Launchers that are programs with a part in the job: an engine, an API server, a driver."""
+"""Launchers that are themselves part of the job: an engine, an API server, a driver."""
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
 ]
 
 ENDED = frozenset({"exited", "zombie"})
-"""States of a process that has left, or of which only the exit status is left."""
+"""States of a process that exited, or of a zombie."""
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """Whether something can be used on a node, and if not, why and how to change that."""
+    """Whether a capability can be used on a node; if not, why, and the fix."""
 
     ok: bool
     version: Text | None = None
@@ -60,25 +60,27 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, gc=False):
-    """One machine, as its probe describes it. Nothing here is present before `ready`."""
+    """One machine, as its probe describes it. No field is set before `ready`."""
 
     name: Text
     state: NodeState = "connecting"
     via: Text | None = None  # ssh, srun, this machine
     reason: Text | None = None
     fix: Text | None = None
-    """The command or option that would change the state, where one is known."""
+    """The command or option that would change the state, where known."""
     since: float = 0.0
     last_seen: float | None = None
     latency_s: float | None = None
     generation: int = 0
-    """How many times the connection was started again."""
+    """How many times the connection was restarted."""
     shell: Text | None = None
-    """What runs a command there by hand, given as one quoted word; None for this machine."""
+    """Command line that runs a command on the node, given as one quoted word; None for this
+    machine."""
     options: Text = ""
-    """Options with which hangtop reaches it; none for this machine."""
+    """Options with which hangtop reaches the node; none for this machine."""
     noise_lines: int = 0
-    """Lines that were not ours (banners, rc-file output); `noise` has the last, cleaned."""
+    """Lines that were not the probe's (banners, rc-file output); `noise` has the last ones,
+    cleaned."""
     noise: tuple[Text, ...] = ()
     hostname: Text | None = None
     system: Text | None = None
@@ -97,51 +99,52 @@ class Node(Struct, frozen=True, gc=False):
     shm_total: int | None = None
     shm_free: int | None = None
     memory_full: float | None = None
-    """Percent of the last 10 s in which nothing could run for want of memory (Linux PSI)."""
+    """Percent of the last 10 s in which nothing could run because memory was short (Linux PSI)."""
     io_full: float | None = None
-    """The same for want of a disk."""
+    """Percent of the last 10 s in which nothing could run because of I/O (Linux PSI)."""
     oom_kills: int | None = None
-    """Processes that the kernel has killed for want of memory since boot."""
+    """Processes that the OOM killer has ended since boot."""
     oom_killed_at: float | None = None
     """When that number was last seen to grow."""
     cgroups: Annotated[tuple[Cgroup, ...], Meta(max_length=256)] = ()
-    """Those of its processes, and those above that have something to tell."""
+    """Cgroups of its processes, and those above that have something to report."""
     kernel_lines: tuple[KernelLine, ...] = ()
-    """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
+    """Relevant lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
     full_mounts: tuple[Text, ...] = ()
     no_inodes: tuple[Text, ...] = ()
-    """Those of them that may have space, and no room for one more file."""
+    """Mount points whose inodes are used up; they may still have space."""
     full_quotas: Annotated[tuple[FullQuota, ...], Meta(max_length=256)] = ()
-    """Of the users and groups of its processes, on local file systems."""
+    """Exhausted quotas of the users and groups of its processes, on local file systems."""
     addresses: tuple[Text, ...] = ()
-    """IP addresses others may reach it by, without loopback and link-local ones."""
+    """IP addresses by which other nodes may reach it, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
-    """By name, as in the probe's hello."""
+    """Capabilities by name, as in the probe's hello."""
     probe_cpu: float | None = None
-    """Fraction of one core the probe has used since it started."""
+    """Fraction of one core that the probe has used since it started."""
     nvml: Nvml | None = None
-    """NVIDIA's driver; None until it was asked, which is not done where there is none."""
+    """State of NVIDIA's driver; None until the node answered, which happens only where there is
+    one."""
     gpus: tuple[Gpu, ...] = ()  # by index
     nics: tuple[Nic, ...] = ()  # by name
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
-    """Python processes that are no rank, as `pid 4711: python serve.py`: found instead."""
+    """Python processes that are no rank, as `pid 4711: python serve.py`."""
     other_users: Mapping[str, int] = field(default_factory=dict)
     """Rank-like processes of other users that were left out: user name to count."""
 
     @property
     def cause(self) -> str:
-        """Why it is in its state, without what changes from second to second."""
+        """Return the reason of its state, without the parts that change every second."""
         return (self.reason or "").partition("; connecting again")[0]
 
 
 class Rank(Struct, frozen=True, gc=False):
-    """One rank: its process, what it is made of, and what was sampled of it."""
+    """One rank: its process and children, and the readings and samples of them."""
 
     rank: int
-    """The global rank; below any where nothing tells it: see `rank_sets.rank_key`."""
+    """The global rank; a stand-in below all ranks where it is unknown: see `rank_sets.rank_key`."""
     node: Text
     state: RankState
     process: Process
@@ -159,48 +162,49 @@ class Rank(Struct, frozen=True, gc=False):
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
     ras: Ras | None = None
-    """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
+    """The report of NCCL's RAS that was requested through this rank, about the whole job."""
     numerics: Numerics | None = None
-    """What it has found that is not finite, where it looks for that (`hangtop run`)."""
+    """Non-finite values that the rank detected, where it checks for them (`hangtop run`)."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None
-    """When it last ran and was not only sent back into its wait, as by a tool that held it."""
+    """When it last ran, without returns into the same wait as after a tool stopped it."""
     waits: tuple[Wait, ...] = ()
     """The last waits of its main thread that took seconds and have ended, oldest first."""
     given: tuple[float, ...] = ()
-    """When its main thread last read anything, however little, oldest first."""
+    """When its main thread last read data, however little, oldest first."""
     worked_at: float | None = None
-    """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
+    """When it last used over 2 ms of a CPU between two readings: work, not a mere wake-up."""
     slept: tuple[Thread, float] | None = None
-    """Its main thread when it was last met asleep: one that runs does not tell what it does."""
+    """Its main thread when last seen asleep: a running thread has no system call to show."""
     computed_at: float | None = None
-    """When it was last seen to compute between sleeps, and not only to look for something."""
+    """When it was last seen to compute between sleeps, and not only to poll."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise, its own log apart."""
     printed_at: float | None = None
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
-    """When it last wrote much: a log line now and then is not."""
+    """When it last wrote much; an occasional log line is not much."""
     read_at: float | None = None
-    """Likewise when it last read much."""
+    """When it last read much."""
     file_moved_at: float | None = None
     """When its position in `Process.file` last moved by more than noise."""
     file_rate: float | None = None  # bytes a second, at `file_moved_at`
     flowed_at: Mapping[int, float] = field(default_factory=dict)
-    """When threads of it, and of its children, last got on in a connection, by thread id."""
+    """When its threads, and those of its children, last made progress in a connection, by thread
+    id."""
     cpu_share: float | None = None
-    """Cores used by the whole process over the last ticks."""
+    """Cores that the whole process used over the last ticks."""
     main_cpu_share: float | None = None
-    """Of that, the main thread."""
+    """Cores that the main thread used over the last ticks."""
     lately: Lately | None = None
-    """The same, and how often it left its wait, over several steps."""
+    """CPU use, and how often the main thread left its wait, over several steps."""
 
     @property
     def name(self) -> str:
-        """`rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`.
+        """Return `rank 2`, `rank ? (pid 4711, VLLM::Worker_TP1)`, or `process 4711 (web.py)`.
 
-        Of a controller of a job `VLLM::EngineCore (pid 4711)`.
+        Return `VLLM::EngineCore (pid 4711)` for a controller of a job.
         """
         if self.process.role == "launcher":
             return f"{clean(self.process.label, 60)} (pid {self.process.pid})"
@@ -208,51 +212,51 @@ class Rank(Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> str:
-        """The same with where it is: `rank 2 (gpu03, pid 4711)`."""
+        """Return the name with node and pid: `rank 2 (gpu03, pid 4711)`."""
         process = self.process
         return rank_name(self.rank, self.about, node=clean(self.node), pid=process.pid)
 
     @property
     def about(self) -> str:
-        """What tells it from others where it has no number: its title, GPU or script."""
+        """Return a label for a rank without a number: its title, GPU or script."""
         return self.process.about if is_key(self.rank) else ""
 
     @property
     def number(self) -> int | None:
-        """The global rank; None where nothing tells it."""
+        """Return the global rank; None where it is unknown."""
         return None if is_key(self.rank) else self.rank
 
     @property
     def ended(self) -> bool:
-        """Whether its process has left, or is a zombie."""
+        """Return whether its process has exited or is a zombie."""
         return self.state in ENDED
 
     @property
     def opened(self) -> tuple[Descriptor, ...]:
-        """What it has open, as far as that was read."""
+        """Return its open descriptors, as far as they were read."""
         return self.descriptors.descriptors if self.descriptors is not None else ()
 
     @property
     def data_at(self) -> float | None:
-        """When it last read, wrote or printed anything, as far as any of these tells."""
+        """Return when it last read, wrote or printed data, as far as known."""
         return latest((self.io_moved_at, self.printed_at, self.wrote_at, self.file_moved_at))
 
     @property
     def local_rank(self) -> int | None:
-        """Rank on its node, from the environment; None when not told."""
+        """Return the rank on its node, from the environment; None where that has none."""
         return number_in(self.process.env, LOCAL_RANKS)
 
 
 def pids_of(ranks: Iterable[Rank]) -> dict[str, list[int]]:
-    """Pids of ranks, by node."""
-    found: dict[str, list[int]] = {}
+    """Return the pids of ranks by node."""
+    pids: dict[str, list[int]] = {}
     for rank in ranks:
-        found.setdefault(rank.node, []).append(rank.process.pid)
-    return found
+        pids.setdefault(rank.node, []).append(rank.process.pid)
+    return pids
 
 
 class Left(Struct, frozen=True, gc=False):
-    """A rank of an earlier attempt, which has left."""
+    """A rank of an earlier attempt, which has exited."""
 
     node: Text
     pid: int
@@ -264,12 +268,12 @@ class Left(Struct, frozen=True, gc=False):
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """As `Process.identity`."""
+        """Return the identity of the process, as `Process.identity`."""
         return self.node, self.pid, self.start
 
 
 class Job(Struct, frozen=True):
-    """Ranks that belong together, their launchers, and who is missing."""
+    """Ranks that belong together, their launchers, and the missing ranks."""
 
     key: str
     """Stable while the job runs; made of run id, master address and port."""
@@ -280,53 +284,54 @@ class Job(Struct, frozen=True):
     world_size: int | None
     master: Text | None
     ranks: tuple[Rank, ...] = ()
-    """Ascending by rank; a rank seen twice stands twice."""
+    """Ranks in ascending order; a rank that two processes claim is listed twice."""
     launchers: tuple[Process, ...] = ()
     launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
-    """By `NODE:PID`; see `launcher_sample`."""
+    """Samples of launchers by `NODE:PID`; see `launcher_sample`."""
     launcher_descriptors: Mapping[str, DescriptorTable] = field(default_factory=dict)
-    """What launchers have open, as far as that was read: likewise."""
+    """Descriptors of launchers by `NODE:PID`, as far as they were read."""
     unnumbered: tuple[Process, ...] = ()
-    """Processes that may be ranks, of which nothing can be read, with `denied`."""
+    """Processes that may be ranks but cannot be read; `denied` says why."""
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
-    """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+    """Its nodes by node rank, where the environment of its ranks has them (Slurm)."""
     former: tuple[Left, ...] = ()
-    """Ranks of earlier attempts, in the order in which they left, the last of them."""
+    """The last exited ranks of earlier attempts, in the order in which they exited."""
     slurm_end: Text = ""
-    """How Slurm ended it, as Slurm tells: `cancelled with scancel`; empty where it did not."""
+    """How Slurm ended the job, in Slurm's words: `cancelled with scancel`; empty where it did
+    not."""
 
     @property
     def controllers(self) -> tuple[Rank, ...]:
-        """Launchers that are programs with a part in the job, looked at as ranks are."""
-        some = (one for one in self.launchers if one.launcher in CONTROL)
+        """Return the launchers that are part of the job, as ranks."""
+        controllers = (launcher for launcher in self.launchers if launcher.launcher in CONTROL)
         return tuple(
             Rank(
-                rank=one.number,
-                node=one.node,
-                state=rank_state(one),
-                process=one,
-                sample=self.launcher_sample(one),
-                descriptors=self.launcher_table(one),
+                rank=launcher.number,
+                node=launcher.node,
+                state=rank_state(launcher),
+                process=launcher,
+                sample=self.launcher_sample(launcher),
+                descriptors=self.launcher_table(launcher),
             )
-            for one in some
+            for launcher in controllers
         )
 
     @property
     def members(self) -> tuple[Rank, ...]:
-        """Its ranks, and its controllers after them."""
+        """Return its ranks, and its controllers after them."""
         return (*self.ranks, *controllers) if (controllers := self.controllers) else self.ranks
 
     def pids(self) -> dict[str, list[int]]:
-        """Pids of its ranks that have not ended, by node."""
+        """Return the pids of its ranks that have not ended, by node."""
         return pids_of(rank for rank in self.ranks if not rank.ended)
 
     def launcher_sample(self, launcher: Process) -> StackSample | None:
-        """What was sampled of one of its launchers."""
+        """Return the stack sample of one of its launchers."""
         return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
 
     def launcher_table(self, launcher: Process) -> DescriptorTable | None:
-        """What one of its launchers has open."""
+        """Return the descriptors of one of its launchers."""
         return self.launcher_descriptors.get(f"{launcher.node}:{launcher.pid}")
 
 
@@ -340,10 +345,10 @@ class Snapshot(Struct, frozen=True):
     jobs: tuple[Job, ...] = ()
     """Own jobs, the largest and newest first."""
     stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
-    """Frames innermost first, by key; every stack once, however many ranks share it."""
+    """Frames by key, innermost first; each stack once, however many ranks share it."""
     outputs: tuple[Output, ...] = ()
-    """Log files that were read: what ranks and launchers have printed."""
+    """Log files that were read: the output of ranks and launchers."""
 
     def job(self, key: str | None) -> Job | None:
-        """The job with this key; with None the first one."""
+        """Return the job with this key; without a key the first one."""
         return next((job for job in self.jobs if key in (None, job.key)), None)

@@ -1,4 +1,4 @@
-"""How to observe, and what observing gives: the values that pass between a session and its user."""
+"""How to observe, and the results: the values that pass between a session and its user."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ class Options(Struct, frozen=True):
     interval: float = 1.0
     sample_every: float = 5.0
     sample_early: float | None = None
-    """Between two stacks of a process in its first half minute, where that is less."""
+    """Seconds between two stacks of a process in its first half minute, where that is less."""
     hang_after: float = HANG_AFTER_S
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
-    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
-    it is a thread of the rank that does."""
+    """Allow only reading /proc and non-blocking py-spy. A flight recorder could answer unattended,
+    but with a thread of the rank."""
     allow_pause: bool = False
-    """Let C frames of suspects be read where a rule asks for them: each is paused for a moment."""
+    """Allow C frames of suspects to be read where a rule asks for them: this pauses each for a
+    moment."""
     slurm_jobs: tuple[str, ...] = ()
-    """Only what does not say that it is of another Slurm job than these."""
+    """Exclude processes that say they belong to a Slurm job other than these."""
     slurm_step: str | None = None
     watch: bool = True
-    """Without it nodes are only connected to, and nothing is asked of them by itself."""
+    """Whether nodes are observed; otherwise they are only connected to, and asked nothing
+    unrequested."""
     budget: float | None = None
     """Share of one core that a node may spend on passes over its processes, and again on stacks of
-    those that move; None for what is meant for somebody who looks."""
+    those that move; None where a person is watching."""
     rest: float = QUIET
-    """How long a process rests before its stack is taken, and what else its rest asks for."""
+    """Seconds that a process must rest before its stack is taken, and before other requests that
+    rest triggers."""
 
     def watch_request(self) -> dict[str, Any]:
         """Return the parameters of the `watch` request of every node."""
@@ -56,12 +59,13 @@ class Options(Struct, frozen=True):
 
 
 class Update(Struct, frozen=True):
-    """What is known at one moment, and what is concluded from it."""
+    """The snapshot at one moment, and the conclusions from it."""
 
     snapshot: Snapshot
     diagnoses: Mapping[str, Diagnosis]
-    """By `Job.key`; under ``""`` when there is no job."""
+    """Diagnoses by `Job.key`; under ``""`` when there is no job."""
     cost_s: float = 0.0
     """Seconds it took to make the snapshot and the diagnoses."""
     pause_s: float = 1.0
-    """Seconds after which the next one comes at the latest; sooner where something new is told."""
+    """Seconds until the next update at the latest; it comes sooner where a node reports a
+    change."""

@@ -1,1 +1,1 @@
-"""Whose turn it is: work that can be interrupted, the priority of the screens, backoff."""
+"""Scheduling: interruptible work, priority of the UI, backoff."""

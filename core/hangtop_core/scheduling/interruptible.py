@@ -1,6 +1,6 @@
-"""Work with breaks: generators that yield where something else may have a turn.
+"""Interruptible work: generators that yield where other work may run.
 
-A screen of thousands of ranks takes longer to put together than a key may wait.
+Building a screen of thousands of ranks takes longer than a key may wait.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PART = 500
-"""Things that are looked at without a break, in about a millisecond."""
+"""Number of items that are processed without a break, in about a millisecond."""
 
 
 def at_once(work: Generator[None, None, T]) -> T:
-    """Do the work without breaks; return what comes of it."""
+    """Run the work without breaks, and return its result."""
     while True:
         try:
             next(work)
@@ -27,6 +27,6 @@ def at_once(work: Generator[None, None, T]) -> T:
 
 
 def parts(things: Sequence[T], size: int = PART) -> Iterator[Sequence[T]]:
-    """Yield all things in their order, so many at a time that a break after each is in time."""
+    """Yield all items in order, in slices small enough for a timely break after each."""
     for begin in range(0, len(things), size):
         yield things[begin : begin + size]

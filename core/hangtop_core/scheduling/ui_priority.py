@@ -1,7 +1,8 @@
-"""Who goes first: other threads wait while the one that draws the screens has something to do.
+"""UI priority: other threads wait while the thread that draws the screens has work.
 
-Python gives the interpreter to one thread at a time, and who waits for it gets a share at best.
-While what thousands of ranks say was taken in, three milliseconds of work for a key took eighty.
+Python gives the interpreter to one thread at a time, and a waiting thread gets a share at best.
+While updates of thousands of ranks were processed, three milliseconds of work for a key took
+eighty.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_S = 0.03
-"""Seconds that one waits at most; then it works for as long as it has waited."""
+"""Maximum seconds that a thread waits; then it works for as long as it has waited."""
 
 
-class Precedence:
-    """Of one thread before all others."""
+class UiPriority:
+    """Priority of one thread over all others."""
 
     def __init__(self) -> None:
         self._rests = threading.Event()
@@ -32,25 +33,25 @@ class Precedence:
         self._until = 0.0
 
     def begin(self) -> None:
-        """Note, on the thread that goes first, that it has something to do."""
+        """Note, on the thread with priority, that it has work."""
         self._first = threading.get_ident()
         self._rests.clear()
 
     def handed(self) -> None:
-        """Note, on another thread, that the first one is about to get something to do."""
+        """Note, on another thread, that the thread with priority is about to get work."""
         if self._first is not None:
             self._rests.clear()
 
-    def rest(self, most_s: float) -> None:
-        """Wait until the first thread has nothing to do, for so many seconds at most."""
-        self._rests.wait(most_s)
+    def rest(self, limit_s: float) -> None:
+        """Wait until the thread with priority has no work, for ``limit_s`` seconds at most."""
+        self._rests.wait(limit_s)
 
     def end(self) -> None:
-        """Note that it waits for something to do."""
+        """Note that the thread with priority waits for work."""
         self._rests.set()
 
     def give_way(self) -> None:
-        """Wait while the first thread has something to do, for half of the time at most."""
+        """Wait while the thread with priority has work, for half of the time at most."""
         if self._rests.is_set() or threading.get_ident() == self._first:
             return
         began = time.monotonic()
@@ -59,15 +60,15 @@ class Precedence:
             ended = time.monotonic()
             self._until = ended + (ended - began)
 
-    def between(self, things: Sequence[T], some: int = PART) -> Iterator[T]:
-        """Return all things in their order, and give way before each ``some`` of them."""
-        return chain.from_iterable(self._parts(things, some))
+    def between(self, things: Sequence[T], size: int = PART) -> Iterator[T]:
+        """Return all items in order, and give way before each slice of ``size`` items."""
+        return chain.from_iterable(self._parts(things, size))
 
     def _parts(self, things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-        for some in parts(things, size):
+        for slice_ in parts(things, size):
             self.give_way()
-            yield some
+            yield slice_
 
 
-SCREENS = Precedence()
-"""Of the thread that draws; where nothing is drawn nobody waits."""
+SCREENS = UiPriority()
+"""Priority of the thread that draws; where nothing is drawn no thread waits."""

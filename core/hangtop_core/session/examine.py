@@ -1,4 +1,4 @@
-"""Examining nodes once: connecting, measuring their clocks, and having them checked or cleaned.
+"""One-time examination of nodes: connecting, measuring their clocks, checking or cleaning them.
 
 Nothing is watched meanwhile, and no rank is touched.
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECK_S = 90.0
-"""Seconds a probe may take: most of it are the limits of tools that hang."""
+"""Seconds that a check may take: mostly the time limits of tools that hang."""
 PINGS = 3
 LIMIT_S = 300.0
 """Seconds for all nodes, which log in by turns."""
 _AGAIN = 2
-"""How often a node is asked at most, when its connection breaks meanwhile."""
+"""Maximum requests to a node whose connection breaks meanwhile."""
 
 
 class Visits(Generic[T]):
-    """Asks every node of a session one thing, once it is ready."""
+    """Makes one request to every node of a session, once it is ready."""
 
     def __init__(self, session: Session, ask: Callable[[Session, str], Future[T]]) -> None:
         self.session = session
@@ -49,7 +49,7 @@ class Visits(Generic[T]):
         self._asked: dict[str, int] = {}
 
     def run(self, progress: Callable[[Sequence[str]], None], limit: float = LIMIT_S) -> None:
-        """Visit all nodes; ``progress`` gets the names of those that are not done yet.
+        """Visit all nodes; ``progress`` gets the names of the unfinished ones.
 
         Ends as soon as each has answered or failed, or after ``limit`` seconds.
         """
@@ -63,7 +63,7 @@ class Visits(Generic[T]):
             self.session.wait(self._has_news, 0.2 if self._open else 1.0)
 
     def _look(self) -> None:
-        """Take in states and answers, and ask who is ready."""
+        """Take in states and answers, and make requests to ready nodes."""
         update = self.session.latest
         for node in update.snapshot.nodes if update is not None else ():
             self.nodes[node.name] = node
@@ -84,11 +84,11 @@ class Visits(Generic[T]):
             self.errors[name] = error
 
     def _due(self, node: Node) -> bool:
-        """Whether a node can be asked now, and should be."""
+        """Return whether a node can be asked now, and should be."""
         return node.state in OBSERVED and not self._done(node)
 
     def _done(self, node: Node) -> bool:
-        """Whether nothing more will come; one that was lost meanwhile gets a second chance."""
+        """Return whether a node is finished; one that was lost meanwhile gets a second chance."""
         name = node.name
         if name in self._open or name in self.answers:
             return name in self.answers
@@ -99,8 +99,8 @@ class Visits(Generic[T]):
 
     def _has_news(self, update: Any) -> bool:
         states = {node.name: node.state for node in update.snapshot.nodes}
-        known = {name: node.state for name, node in self.nodes.items()}
-        return states != known or any(future.done() for future in self._open.values())
+        old_states = {name: node.state for name, node in self.nodes.items()}
+        return states != old_states or any(future.done() for future in self._open.values())
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -111,43 +111,43 @@ class _Answer(msgspec.Struct, frozen=True):
 def examine(
     session: Session,
     launchers: Sequence[Launcher],
-    ways: Mapping[str, Future[Way]],
+    paths: Mapping[str, Future[Way]],
     progress: Callable[[Sequence[str]], None],
     limit: float = LIMIT_S,
 ) -> tuple[Examined, ...]:
-    """Have every node checked; returns them in the order of ``launchers``.
+    """Have every node checked; return the results in the order of ``launchers``.
 
-    ``ways`` is what is known of the way to a node without logging in, by name.
+    ``paths`` has the results of connecting to a node without logging in, by name.
     """
     visits = Visits(session, _check)
     try:
         visits.run(progress, limit)
     except KeyboardInterrupt:
         progress(())
-    found = []
+    results = []
     for launcher in launchers:
         node = visits.nodes.get(launcher.node)
         if node is None:
             continue
         answer = visits.answers.get(node.name)
         error = visits.errors.get(node.name)
-        found.append(
+        results.append(
             Examined(
                 node,
                 isinstance(launcher, LocalLauncher),
-                _known(ways.get(node.name)) if launcher.via == "ssh" else None,
+                _way_result(paths.get(node.name)) if launcher.via == "ssh" else None,
                 answer.check if answer is not None else None,
                 _same_clock(node) or (answer.clock if answer is not None else None),
                 str(error) if error is not None and answer is None else None,
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def clean_all(
     session: Session, progress: Callable[[Sequence[str]], None]
 ) -> tuple[dict[str, Cleaned], dict[str, str]]:
-    """Have every node's cache removed; return what each said, and why others did not."""
+    """Have every node's cache removed; return the answers, and the reasons of failures."""
     visits = Visits(session, _clean)
     visits.run(progress)
     failed = {
@@ -158,7 +158,7 @@ def clean_all(
     return visits.answers, failed
 
 
-def _known(future: Future[Way] | None) -> Way | None:
+def _way_result(future: Future[Way] | None) -> Way | None:
     if future is None:
         return None
     if not future.done():
@@ -173,13 +173,13 @@ def _same_clock(node: Node) -> Clock | None:
 
 
 def measure_clock(session: Session, node: str) -> Future[Clock | None]:
-    """Ask a node some times what time it is; the best answer, None where none came."""
-    found: Future[Clock | None] = Future()
+    """Measure a node's clock several times; return the best result, None without an answer."""
+    result: Future[Clock | None] = Future()
     clocks: list[Clock] = []
 
     def ping(left: int) -> None:
         if left == 0:
-            found.set_result(min(clocks, key=lambda clock: clock.within, default=None))
+            result.set_result(min(clocks, key=lambda clock: clock.within, default=None))
             return
         sent = time.time()
 
@@ -191,12 +191,12 @@ def measure_clock(session: Session, node: str) -> Future[Clock | None]:
         session.ask(node, _PING, _clock_of).add_done_callback(pong)
 
     ping(PINGS)
-    return found
+    return result
 
 
 def _check(session: Session, node: str) -> Future[_Answer]:
-    """Measure the clock, then check; the check alone decides whether it worked."""
-    found: Future[_Answer] = Future()
+    """Measure the clock, then check; only the check decides on success."""
+    result: Future[_Answer] = Future()
 
     def check(clock: Future[Clock | None]) -> None:
         pieces: list[Check] = []
@@ -214,10 +214,10 @@ def _check(session: Session, node: str) -> Future[_Answer]:
                 raise BadPieceError("nothing came")
             return _Answer(pieces[0], clock.result())
 
-        session.ask(node, ask, whole).add_done_callback(lambda future: _pass_on(future, found))
+        session.ask(node, ask, whole).add_done_callback(lambda future: _pass_on(future, result))
 
     measure_clock(session, node).add_done_callback(check)
-    return found
+    return result
 
 
 def _pass_on(source: Future[T], target: Future[T]) -> None:
@@ -230,25 +230,25 @@ def _pass_on(source: Future[T], target: Future[T]) -> None:
 
 def _clean(session: Session, node: str) -> Future[Cleaned]:
     ask = Ask("clean", (), {}, "remove hangtop's cache", no_pieces, CHECK_S)
-    return session.ask(node, ask, lambda said: decode(said, Cleaned))
+    return session.ask(node, ask, lambda end: decode(end, Cleaned))
 
 
-def clock_between(sent: float, received: float, there: float) -> Clock:
-    """Return how far a clock is ahead that was read between two moments of ours.
+def clock_between(sent: float, received: float, remote: float) -> Clock:
+    """Return how far a clock is ahead that was read between two local times.
 
-    It was read after ``sent`` and before ``received``, so the middle is wrong by half of that at
-    most, however long the way is.
+    It was read after ``sent`` and before ``received``, so the middle is wrong by half the
+    difference at most, however slow the connection is.
     """
     half = max(0.0, received - sent) / 2
-    return Clock(round(there - (sent + half), 6), round(half, 6))
+    return Clock(round(remote - (sent + half), 6), round(half, 6))
 
 
 class _Pong(msgspec.Struct, frozen=True):
     clock: Time
 
 
-def _clock_of(said: object) -> float:
-    return decode(said, _Pong).clock
+def _clock_of(end: object) -> float:
+    return decode(end, _Pong).clock
 
 
 _PING = Ask("ping", (), {}, "ask for its clock", no_pieces, 10.0)

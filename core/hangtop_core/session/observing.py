@@ -1,4 +1,4 @@
-"""Whether enough was observed, and waiting until it was: for every command, and for programs."""
+"""Observation time: waits until enough was observed, for every command and for programs."""
 
 from __future__ import annotations
 
@@ -24,65 +24,66 @@ if TYPE_CHECKING:
     from hangtop_core.model.updates import Options, Update
 
 SETTLE_S = 3.0
-"""Seconds to look for a job after the node has answered: one just starting shows up within."""
+"""Seconds to look for a job after the node has answered: a starting job appears within."""
 LOOK_S = 1.5
-"""Seconds after which a command that has met no job at all says so."""
+"""Seconds after which a command that has found no job says so."""
 YOUNG_S = 7.0
-"""Seconds after its start within which a program that the user named is shown at the latest: in its
-first 5 it may still start ranks (`hangtop_probe.table.table`)."""
+"""Maximum seconds after its start until a program that the user named is shown: in its first 5 it
+may still start ranks (`hangtop_probe.table.table`)."""
 PROGRAMS_S = 2.4
-"""The same where there are Python programs: who only waits to start ranks is known by its stack."""
+"""Maximum seconds where there are Python programs: a stack shows that a process only waits to start
+ranks."""
 LEAST_LOOK_S = 0.8
 """Seconds of that after the nodes have answered."""
 CONNECT_S = 20.0
 """Seconds to wait for the first answer of one node."""
 CONNECT_ALL_S = 300.0
-"""Of many, which log in by turns; each says by itself when it cannot be reached."""
+"""Seconds to wait for many nodes, which log in by turns; each reports its own failure."""
 STANDSTILL_S = 15.0
-"""Seconds after which nobody waits for a node that connected and does not show its processes."""
+"""Seconds to wait for a connected node that does not send its processes."""
 SETTLED = {"ready", *FAILED}
 DECIDED = {"hung", "exited", *MAKES_PROGRESS}
 EVIDENCE_S = 5.0
-"""Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+"""Seconds in which the evidence for a hang still arrives, after the first look at the job."""
 FIRST_STACKS_S = 10.0
 """Seconds in which every rank gives its first stack: over pdsh each takes a login of its own."""
 LATE_STACKS_S = 60.0
-"""Seconds more in which they come from nodes that have far too much to do, or to a head that has:
-without stacks there is hardly a verdict."""
+"""Further seconds for stacks from overloaded nodes, or to an overloaded head: without stacks there
+is hardly a verdict."""
 LATE_S = 20.0
-"""Seconds by which what is observed may lag behind: a process that moves is sampled every 10 s."""
+"""Seconds by which the observed state may lag behind: a moving process is sampled every 10 s."""
 LEAST_LATE_S = 3.0
 STEPS_S = 30.0
-"""Seconds for which a job is observed at least in which ranks work unevenly."""
+"""Minimum seconds for which a job with uneven ranks is observed."""
 
 Lack = Literal["time", "stacks", "certainty"]
 
 
 class Observation(Protocol):
-    """What gives updates: of a session as much as waiting for some needs."""
+    """The part of a session that waiting needs: a source of updates."""
 
     options: Options
 
     @property
     def closed(self) -> bool:
-        """Whether no more come."""
+        """Return whether no more updates come."""
 
     @property
     def age_s(self) -> float:
-        """Seconds since it began."""
+        """Return the seconds since it began."""
 
     @property
     def latest(self) -> Update | None:
-        """The newest update."""
+        """Return the newest update."""
 
     def wait(self, predicate: Callable[[Update], bool], timeout: float) -> Update | None:
-        """Wait for an update for which ``predicate`` holds; None where none came in time."""
+        """Wait for an update for which ``predicate`` holds; return None without one in time."""
 
 
 def answered(update: Update) -> bool:
-    """Whether every node has shown its processes, or said why it cannot.
+    """Return whether every node has sent its processes, or the reason why it cannot.
 
-    One node with a job is enough where it is the only one; of several, each may have a part.
+    A job is enough on a single node; of several nodes, each may have a part of it.
     """
     nodes = update.snapshot.nodes
     if len(nodes) == 1 and update.snapshot.jobs:
@@ -91,16 +92,16 @@ def answered(update: Update) -> bool:
 
 
 def _has_settled(node: Node, now: float) -> bool:
-    """Whether a node has answered, cannot, or has been slow or lost for so long that it may not."""
+    """Return whether a node has answered, cannot, or has been slow or lost for too long."""
     if node.state in ("slow", "lost"):
         return now - node.since >= STANDSTILL_S
     return node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
 
 
 def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
-    """Whether the update shows the job asked for, or any when none was asked for.
+    """Return whether the update shows the requested job, or any job without a request.
 
-    With `whole`, not as long as the numbers of its ranks are still being found out.
+    With `whole`, jobs count only once the numbers of their ranks are known.
     """
     return any(
         (key is None or answers_to(job, key)) and (_is_whole(job) or not whole)
@@ -109,31 +110,31 @@ def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
 
 
 def _is_whole(job: Job) -> bool:
-    """Whether there are ranks, or a launcher of some, and no number may still be found out."""
-    ranks = [one.process for one in job.ranks]
+    """Return whether there are ranks or a launcher, and all rank numbers are known."""
+    ranks = [process.process for process in job.ranks]
     return bool(ranks or job.launchers) and all(
-        one.rank is not None or one.is_program or one.denied for one in ranks
+        process.rank is not None or process.is_program or process.denied for process in ranks
     )
 
 
 def is_young(snapshot: Snapshot) -> bool:
-    """Whether a process that the user named has just started: it may yet be a rank, or have one."""
-    some = (one for job in snapshot.jobs if only_named(job) for one in job.unnumbered)
-    return any(snapshot.at - one.started_at < YOUNG_S for one in some)
+    """Return whether a process that the user named is new: it may yet be or start a rank."""
+    processes = (process for job in snapshot.jobs if only_named(job) for process in job.unnumbered)
+    return any(snapshot.at - process.started_at < YOUNG_S for process in processes)
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:
-    """What an update says about a job that was seen before; None when the job is gone."""
+    """Return the diagnosis of a job that was seen before; None when the job is gone."""
     now = follow(job, update.snapshot)
     return update.diagnoses.get(now.key) if now is not None else None
 
 
 def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack | None:
-    """What observing a job longer would add; None where it would add nothing.
+    """Return what observing a job longer would add; None where it would add nothing.
 
     Args:
-        update: the newest.
-        job: as it was seen before.
+        update: the newest update.
+        job: the job as seen before.
         elapsed: seconds for which it was observed.
         at_least: seconds for which it is observed in any case.
     """
@@ -152,29 +153,29 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
 
 
 def _may_be_slow(diagnosis: Diagnosis, job: Job, update: Update, elapsed: float) -> bool:
-    """Whether ranks work unevenly, and a few steps more may show that some are slow.
+    """Return whether ranks work unevenly, so that a few steps more may show slow ones.
 
-    Who is slow is known; how long steps take, only once some have passed.
+    The slow rank is known at once; the duration of steps, only once some have passed.
     """
-    known = any(verdict.cause != "straggler" for verdict in diagnosis.verdicts)
-    undecided = diagnosis.state == "progressing" and not known and elapsed < STEPS_S
+    has_cause = any(verdict.cause != "straggler" for verdict in diagnosis.verdicts)
+    undecided = diagnosis.state == "progressing" and not has_cause and elapsed < STEPS_S
     return undecided and _unevenly(job, update)
 
 
 def limit_s(at_least: float, hang_after: float) -> float:
-    """Seconds for which a job is observed at most, but for stacks that are late.
+    """Return the maximum seconds for which a job is observed, except for late stacks.
 
-    Who has it observed for as long as a hang takes has also said when that is to end.
+    An observation that lasts as long as a hang takes has its end set by the user.
     """
     late = LATE_S if at_least < hang_after else min(LATE_S, max(LEAST_LATE_S, hang_after / 4))
     return max(at_least, hang_after) + late
 
 
 def wait_while(session: Observation, lack: Callable[[Update], Lack | None], limit: float) -> None:
-    """Wait as long as observing longer would add something, so many seconds at most.
+    """Wait while observing longer would add something, at most ``limit`` seconds.
 
-    For stacks that were asked for and have not come it is waited longer, and then for what they
-    tell: a node, or this machine, may have far too much to do.
+    Requested stacks that have not come extend the wait, and then so does their analysis: a node, or
+    this machine, may be overloaded.
     """
     if session.wait(lambda update: lack(update) is None, limit) is not None:
         return
@@ -185,32 +186,32 @@ def wait_while(session: Observation, lack: Callable[[Update], Lack | None], limi
 
 
 def _has_processes(job: Job, update: Update) -> bool:
-    """Whether there is a rank or a launcher that waiting could tell more about."""
+    """Return whether there is a rank or a launcher that waiting could show more of."""
     now = follow(job, update.snapshot)
     return now is not None and bool(now.ranks or now.launchers)
 
 
 def _meet(job: Job, update: Update) -> bool:
-    """Whether every rank is in init_process_group, or sleeps in one call elsewhere for seconds.
+    """Return whether every rank is in init_process_group, or asleep in another call for seconds.
 
-    So nobody is seen to be on the way there any more. Each attempt to resolve a name or to connect
-    may take many seconds there.
+    So no rank is on the way there any more. Each attempt to resolve a name or to connect may take
+    many seconds there.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks, at = now.ranks if now is not None else (), update.snapshot.at
-    sleeps = [one.left_at is not None and at - one.left_at >= STALLED_AFTER_S for one in ranks]
+    sleeps = [rank.left_at is not None and at - rank.left_at >= STALLED_AFTER_S for rank in ranks]
     return bool(ranks) and all(
-        sleep or reader.rank(one).kind == "init" for one, sleep in zip(ranks, sleeps, strict=True)
+        sleep or reader.rank(rank).kind == "init" for rank, sleep in zip(ranks, sleeps, strict=True)
     )
 
 
 def _unevenly(job: Job, update: Update) -> bool:
-    """Whether one rank works while all others wait, or only children of all ranks, or of one, do.
+    """Return whether one rank works while all others wait, or only children of ranks work.
 
-    It may be by turns, or that one is slow, or that phase is long. Or whether they have waited for
-    seconds for ranks that do something else: these may only look at a lock again and again, and be
-    met at another line of that by chance. Or whether a rank has waited for others for seconds
-    before: a few steps more show whether some ranks make all of them long.
+    Ranks may work by turns, or one may be slow, or a phase be long. Return True also where ranks
+    have waited for seconds for ranks that do something else: the others may only poll a lock, and
+    be sampled at another line by chance; and where a rank waited for others for seconds before: a
+    few steps more show whether some ranks make all steps long.
     """
     now, reader = follow(job, update.snapshot), Reader(update.snapshot.stacks)
     ranks = [rank for rank in now.ranks if not rank.ended] if now is not None else []
@@ -230,25 +231,25 @@ def _unevenly(job: Job, update: Update) -> bool:
 
 
 def _all_save(ranks: list[Rank], reader: Reader) -> bool:
-    """Whether all ranks write a checkpoint: for how long is yet to be seen."""
-    return bool(ranks) and all(reader.rank(one).kind == "checkpoint" for one in ranks)
+    """Return whether all ranks write a checkpoint, whose duration is not known yet."""
+    return bool(ranks) and all(reader.rank(rank).kind == "checkpoint" for rank in ranks)
 
 
 def lacks_answers(job: Job, update: Update) -> bool:
-    """Whether there is a rank that may still give its first stack, or what it found not finite."""
+    """Return whether a rank may still give its first stack, or its non-finite values."""
     return any(
         rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None)
-        for rank in _that_answer(job, update)
+        for rank in _reachable_ranks(job, update)
     )
 
 
 def lacks_stacks(job: Job, update: Update) -> bool:
-    """Whether there is a rank that may still give its first stack."""
-    return any(rank.sample is None for rank in _that_answer(job, update))
+    """Return whether a rank may still give its first stack."""
+    return any(rank.sample is None for rank in _reachable_ranks(job, update))
 
 
-def _that_answer(job: Job, update: Update) -> list[Rank]:
-    """Ranks of a job that can be asked for something."""
+def _reachable_ranks(job: Job, update: Update) -> list[Rank]:
+    """Return the ranks of a job that can answer requests."""
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
     return [
@@ -259,7 +260,7 @@ def _that_answer(job: Job, update: Update) -> list[Rank]:
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
-    """Whether observing longer would not change what can be said about a job."""
+    """Return whether observing longer would not change the diagnosis of a job."""
     if diagnosis.state == "hung":
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
@@ -270,42 +271,42 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
 
 
 def _may_hang(diagnosis: Diagnosis) -> bool:
-    """Whether others wait, or have in vain, for a rank of which nothing shows that it gets on."""
+    """Return whether ranks wait, or waited in vain, for a rank without visible progress."""
     first = next(iter(diagnosis.verdicts), None)
     if diagnosis.state != "progressing" or first is None:
         return False
     if first.cause == "missing-collective":
-        return True  # who is left may be in a loop that it never leaves
+        return True  # the rank left behind may be in an endless loop
     slow = first.cause in ("straggler", "long-phase", "data-starved")
     return slow and first.confidence <= LIKELY
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:
-    """What is still to come of what rules have asked for."""
+    """Return the needs of rules that are still open."""
     needs = diagnosis.needs if diagnosis is not None else ()
-    return [one for one in needs if one.state in ("wanted", "asked")]
+    return [need for need in needs if need.state in ("wanted", "asked")]
 
 
 def needs_limit_s(session: Observation) -> float:
-    """Seconds for which that is waited for."""
+    """Return the seconds to wait for open needs."""
     return PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1
 
 
 def observed(session: Observation, at_least: float) -> Update:
     """Wait until enough is known of every job, and return the newest update.
 
-    That is as `hangtop diagnose` waits for one job: until all nodes have answered or cannot, the
-    session is ``at_least`` seconds old, it is clear how each job gets on, and what rules have asked
-    for has come; each within its limit.
+    The conditions are those of `hangtop diagnose` for one job: all nodes have answered or cannot,
+    the session is ``at_least`` seconds old, the state of each job is clear, and the requests of
+    rules are answered; each within its limit.
 
     Raises:
         ClosedError: the session was closed.
-        NoNodeError: nothing has come from any node.
+        NoNodeError: no node has sent anything.
     """
     first = session.wait(lambda update: True, CONNECT_S)
     if first is not None and not session.closed:
-        one = len(first.snapshot.nodes) == 1
-        session.wait(answered, CONNECT_S if one else CONNECT_ALL_S)
+        is_single = len(first.snapshot.nodes) == 1
+        session.wait(answered, CONNECT_S if is_single else CONNECT_ALL_S)
         session.wait(lambda update: has_job(update, None, whole=True), SETTLE_S - session.age_s)
         limit = limit_s(at_least, session.options.hang_after)
         wait_while(
@@ -322,11 +323,11 @@ def observed(session: Observation, at_least: float) -> Update:
 
 
 def _lacking(update: Update, elapsed: float, at_least: float) -> Lack | None:
-    """What observing all jobs longer would add."""
+    """Return what observing all jobs longer would add."""
     lacks = {lacking(update, job, elapsed, at_least) for job in update.snapshot.jobs}
     order: tuple[Lack, ...] = ("time", "stacks", "certainty")
-    return next((one for one in order if one in lacks), None)
+    return next((lack for lack in order if lack in lacks), None)
 
 
 def _complete(update: Update) -> bool:
-    return not any(missing(one) for one in update.diagnoses.values())
+    return not any(missing(diagnosis) for diagnosis in update.diagnoses.values())

@@ -1,4 +1,4 @@
-"""What a session can be asked for beyond what flows by itself: one method for each request."""
+"""Requests that a session offers beyond its updates: one method for each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Asking:
     _inbox: Inbox
     _thread: threading.Thread
     _state_lock: threading.Lock
-    """Held while the session starts or begins to close: what is put in before that is answered."""
+    """Held while the session starts or begins to close: items queued before that are answered."""
     _closing: threading.Event
 
     def sample(
@@ -60,10 +60,10 @@ class Asking:
     ) -> Future[tuple[Sampled, ...]]:
         """Sample stacks now: of ``pids`` by node, or of all ranks.
 
-        Every process asked for is in the result; one that gave no stack has a sample with the
-        failure. ``blocking`` and ``native`` pause each target for some milliseconds.
-        ``deadline`` is in seconds for each process. ``on_node`` gets the name of every node that
-        has answered for all its processes, or never will, on the session's thread.
+        Every requested process is in the result; one without a stack has a sample with the failure.
+        ``blocking`` and ``native`` pause each target for some milliseconds. ``deadline`` is in
+        seconds for each process. ``on_node`` gets the name of every node that is finished, on the
+        session's thread.
         """
         future: Future[tuple[Sampled, ...]] = Future()
         if mode != "nonblocking" and self._refused(future, f"{mode} stacks pause the ranks"):
@@ -72,8 +72,8 @@ class Asking:
         def work() -> None:
             wanted = all_ranks(self._collector.store.nodes) if pids is None else pids
             gather = Gather(self._collector, wanted, future, on_node)
-            for node, some in wanted.items():
-                gather.ask(node, some, mode, locals, deadline)
+            for node, node_pids in wanted.items():
+                gather.ask(node, node_pids, mode, locals, deadline)
             gather.settle()
 
         return self._do(work, future)
@@ -81,32 +81,33 @@ class Asking:
     def descriptors(
         self, node: str, pids: Sequence[int]
     ) -> Future[dict[int, DescriptorTable | None]]:
-        """Read the open descriptors of processes; None for one that is gone."""
+        """Read the open descriptors of processes; None for a process that is gone."""
         asks = self._collector.asks
         return self._fold(
-            node, pids, lambda: asks.descriptors(pids), lambda known: known.descriptors
+            node, pids, lambda: asks.descriptors(pids), lambda tracked: tracked.descriptors
         )
 
     def log(self, wanted: Wanted, window: int | None = None) -> Future[None]:
-        """Read what processes of a node have printed; it is in `Snapshot.outputs` afterwards.
+        """Read the output of processes of a node into `Snapshot.outputs`.
 
-        ``window``: bytes from the end of each file; without it what is new since the last time.
+        ``window`` is the number of bytes from the end of each file; without it only new text is
+        read.
         """
         node, pids, paths = wanted.node, wanted.pids, wanted.paths
         asks = self._collector.asks
         return self._made(node, lambda: asks.log(node, pids, paths, window=window), lambda _: None)
 
     def numerics(self, node: str, pids: Sequence[int]) -> Future[None]:
-        """Read what ranks have found that is not finite; it is in their `Rank` afterwards."""
+        """Read the non-finite values that ranks have detected into their `Rank`."""
         return self.ask(node, self._collector.asks.numerics(pids), lambda _: None)
 
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
     ) -> Future[dict[int, Recorder | None]]:
-        """Read the flight recorders of ranks; None for one that is gone.
+        """Read the flight recorders of ranks; None for a rank that is gone.
 
         With ``trigger`` a rank with torch's dump pipe is made to write its file now. With
-        ``inject`` gdb calls torch in a rank that cannot be read otherwise, where that is safe; it
+        ``inject`` gdb calls torch in a rank that cannot be read otherwise, where that is safe; this
         stops the rank for about a second. Fails with `ReadOnlyError` in a read-only session: a
         thread of the rank may have to answer.
         """
@@ -118,12 +119,12 @@ class Asking:
         def make() -> Ask:
             return asks.recorder(node, pids, trigger=trigger, inject=inject)
 
-        return self._fold(node, pids, make, lambda known: known.recorder)
+        return self._fold(node, pids, make, lambda tracked: tracked.recorder)
 
     def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
         """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
 
-        Refused reports have a `failure`. ``anyway``: versions that are known to end jobs, too.
+        Refused reports have a `failure`. ``anyway`` includes versions that are known to end jobs.
         """
         future: Future[Ras] = Future()
         if not self._refused(future, "NCCL's RAS is answered by all ranks"):
@@ -131,7 +132,7 @@ class Asking:
         return future
 
     def holders(self, node: str, pid: int, fd: int) -> Future[Openers]:
-        """Find who else on a node has a descriptor of a process open."""
+        """Find the other processes on a node that have a descriptor of a process open."""
         return self.ask(node, self._collector.asks.holders(pid, fd), opened)
 
     def strace(
@@ -157,26 +158,28 @@ class Asking:
         self._inbox.put(lambda: cancel(node, pid, self._collector, self._traces))
 
     def retry(self, node: str) -> None:
-        """Connect to a node now that was lost, refused or unreachable."""
+        """Connect now to a node that was lost, refused or unreachable."""
         self._inbox.put(lambda: self._collector.retry(node, Moment.now()))
 
     def shell(self, node: str) -> list[str] | None:
         """Return the command for a person's shell on a node; None where none is known."""
-        return next((one.shell() for one in self._launchers if one.node == node), None)
+        return next(
+            (launcher.shell() for launcher in self._launchers if launcher.node == node), None
+        )
 
     def note_command(self, node: str, what: str) -> Callable[[str], None]:
-        """Log what a person runs on a node from here; call the result with how it ended."""
+        """Log a command that a person runs on a node; call the result with the outcome."""
         commands = self._collector.commands
         number = commands.begin(node, (), what, time.time(), by_itself=False)
         return lambda outcome: commands.end(number, time.time(), outcome)
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
-        """Everything that was run against nodes beyond reading /proc, oldest first."""
+        """Return all commands that were run against nodes beyond reading /proc, oldest first."""
         return self._collector.commands.records()
 
     def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
-        """Make a request; ``result`` makes what the future gets, of what was said at the end."""
+        """Make a request; the future gets ``result`` of the end of the answer."""
         future: Future[T] = Future()
         if ask.pauses and self._refused(future, f"{ask.op} pauses the process"):
             return future

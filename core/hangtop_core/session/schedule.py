@@ -1,32 +1,33 @@
-"""When the next picture of everything is due: soon where little is seen, seldom where it is dear.
+"""Schedule of snapshots: frequent while they are cheap, rare while they are expensive.
 
-A picture takes processor that what nodes say needs, too. So what they have said is read first, and
-pictures come the farther apart the more of them, and of what waits to be read, there is.
+A snapshot takes CPU time that reading messages needs, too. So messages are read first, and the
+interval grows with the size of snapshots and with the backlog of messages.
 """
 
 from __future__ import annotations
 
 URGENT_GAP = 0.2
-"""Seconds between two pictures when something came that should not wait."""
+"""Seconds between two snapshots when a message should not wait."""
 DIAGNOSE_SHARE = 3.0
-"""Pictures are at least this many times as far apart as making one takes."""
+"""Minimum interval between snapshots, as a multiple of the time to make one."""
 URGENT_SHARE = 10.0
-"""The same where they are not to wait for the interval."""
+"""This multiple where snapshots do not wait for the interval."""
 KNOWN_SHARE = 10.0
-"""The same while a job hangs and the verdict is given, where something new is known."""
+"""This multiple while a job hangs with a verdict, and something has changed."""
 SETTLED_SHARE, SETTLED_S = 1600.0, 600.0
-"""The same while a job hangs, the verdict is given, and nothing new is known; and the seconds
-between two pictures then at most, unless the interval is longer."""
+"""This multiple while a job hangs with a verdict, and nothing changes; and the maximum seconds
+between two snapshots then, unless the interval is longer."""
 BEHIND_SHARE = 5.0
-"""The same, of the time that passed, while more comes than is read."""
+"""This multiple, of elapsed time, while messages arrive faster than they are read."""
 BEHIND_S = 10.0
-"""Seconds between two pictures then at most."""
+"""Maximum seconds between two snapshots then."""
 ARRIVING_SHARE, ARRIVING_S = 40.0, 5.0
-"""The same two while nodes come in: once all are there, a picture of them is due at once."""
+"""Multiple and maximum while nodes connect: once all are there, a snapshot of them is due at
+once."""
 
 
-class Rhythm:
-    """Of one session; times are of the monotonic clock."""
+class Schedule:
+    """The schedule of one session; times are of the monotonic clock."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -34,9 +35,9 @@ class Rhythm:
         self._cpu = self._took = 0.0
 
     def made(self, began: float, ended: float, cpu: float) -> None:
-        """Note that a picture was made, and the seconds of processor that it took.
+        """Note that a snapshot was made, and the CPU seconds that it took.
 
-        On a machine with much to do it takes longer than that.
+        On a busy machine the elapsed time is longer than that.
         """
         self._ended = ended
         self._cpu, self._took = cpu, ended - began
@@ -51,15 +52,15 @@ class Rhythm:
         settled: bool = False,
         growth: float = 1.0,
     ) -> float:
-        """Seconds from the end of one picture to the next.
+        """Return the seconds from the end of one snapshot to the next.
 
         Args:
-            growth: how many times as much the next one is of: the first ones are of few nodes.
-            urgent: whether something came that should not wait for the interval.
-            settled: whether the job hangs and the verdict is given.
-            rests: whether besides nothing came that could change what is concluded.
-            behind: whether something that came still waits to be read.
-            arriving: whether nodes are coming in: each picture is of more, and soon the last one.
+            growth: size of the next snapshot relative to the last: the first ones are of few nodes.
+            urgent: whether a message should not wait for the interval.
+            settled: whether the job hangs with a verdict.
+            rests: whether besides nothing came that could change the verdict.
+            behind: whether messages still wait to be read.
+            arriving: whether nodes are connecting: each snapshot is larger, and complete soon.
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
@@ -83,7 +84,7 @@ class Rhythm:
         settled: bool = False,
         growth: float = 1.0,
     ) -> float:
-        """Seconds from now until the next picture is due; 0 or less when it is."""
+        """Return the seconds from now until the next snapshot is due; 0 or less when it is."""
         gap = self.gap(
             urgent=urgent,
             rests=rests,

@@ -1,7 +1,7 @@
-"""The facade for screens and command line: start, look at the latest `Update`, ask for more.
+"""The facade for screens and command line: start, read the latest `Update`, make requests.
 
-A session owns the engine, which moves bytes, and a thread of its own, which does everything
-else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
+A session owns the engine, which moves bytes, and a thread of its own, which does everything else.
+Nothing here blocks its caller except `Session.wait` and `Session.close`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hangtop_core.session import starting
 from hangtop_core.session.inbox import Inbox
 from hangtop_core.session.observing import observed
 from hangtop_core.session.queries import Asking
-from hangtop_core.session.schedule import URGENT_GAP, Rhythm
+from hangtop_core.session.schedule import URGENT_GAP, Schedule
 from hangtop_core.tools.strace_files import StraceResult, Trace
 
 if TYPE_CHECKING:
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     from hangtop_core.model.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-# Without a handler of the application's, Python would write warnings over the screen.
+# Without a handler of the application, Python would write warnings over the screen.
 logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
 
 CLOSE_WAIT = 3.0
-"""Seconds probes get to end by themselves before they are killed."""
+"""Seconds that probes get to end before they are killed."""
 REST_S, ASKED_S = 1.0, 10.0
-"""Seconds that what nodes say may wait while the job hangs, the verdict is given and nothing is
-new; seconds after somebody has asked for something in which it may not."""
+"""Seconds that messages may wait while the job hangs with a verdict and nothing changes; seconds
+after a request in which they may not."""
 PATIENCE_S = 0.5
-"""Seconds between two looks at what is due, at most, where nothing is handed out later."""
+"""Maximum seconds between two checks of what is due, where nothing is handed out later."""
 MANY_RANKS = 512
-"""Ranks from which on a verdict takes longer than one may wait for a first sight of them."""
+"""Number of ranks from which a verdict takes longer than a person should wait for a first view."""
 UNJUDGED_S = 5.0
-"""Seconds in which nothing needs to be concluded while many nodes come in one after the other."""
+"""Seconds without a verdict that are tolerated while many nodes connect one after the other."""
 DRAWN_S = 0.2
-"""Seconds that a verdict waits at most until what it is about is on the screen."""
+"""Maximum seconds that a verdict waits until its snapshot is on the screen."""
 TURN_S = 0.5
-"""Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
+"""Seconds after which due work (pings, a new snapshot) does not wait for further messages."""
 
 __all__ = ["Diagnose", "Options", "Sampled", "Session", "StraceResult", "Update"]
 
@@ -97,11 +97,11 @@ class Session(Asking):
         self._closing = threading.Event()
         self._slurm_ends = SlurmEnds(self._closing, self._ended_by_slurm)
         self._began: float | None = None
-        self._rhythm = Rhythm(options.interval)
+        self._schedule = Schedule(options.interval)
         self._asked = self._calm = 0.0
         self._judged = time.monotonic()
         self._behind = False
-        """Whether more has come than could be handled in one turn."""
+        """Whether more messages have arrived than could be handled in one turn."""
 
     # Life
 
@@ -109,7 +109,7 @@ class Session(Asking):
         """Start observing.
 
         Raises:
-            StartError: there is no room for it on this machine.
+            StartError: this machine has not enough memory or threads for it.
         """
         with self._state_lock:
             if self._closing.is_set():
@@ -143,44 +143,44 @@ class Session(Asking):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Return whether the session was closed."""
         return self._closing.is_set()
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was started; 0 before that."""
+        """Return the seconds since the start; 0 before it."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     # Updates
 
     def snapshot(self, observe: float = 5.0) -> Snapshot:
-        """Observe until enough is known of every job, and return what is.
+        """Observe until enough is known of every job, and return the newest snapshot.
 
         That is once every node has answered or said why it cannot, the session is ``observe``
-        seconds old, it is clear how each job gets on (`Options.hang_after` and 20 s at most, a
-        minute more where first stacks are late), and the evidence that rules ask for has come: as
-        `hangtop diagnose` does. What is known by then is returned in any case; a node that cannot
-        be observed has a state that says why.
+        seconds old, the state of each job is clear (`Options.hang_after` and 20 s at most, a minute
+        more where first stacks are late), and the evidence that rules request has come: as in
+        `hangtop diagnose`. The snapshot is returned in any case; a node that cannot be observed has
+        a state with the reason.
 
         Raises:
             ClosedError: the session was closed.
-            NoNodeError: nothing has come from any node, not even that it does not answer.
+            NoNodeError: no node has sent anything, not even a failure.
         """
         return observed(self, observe).snapshot
 
     @property
     def latest(self) -> Update | None:
-        """The newest update; None before the first."""
+        """Return the newest update; None before the first."""
         return self._latest
 
     def subscribe(
         self, callback: Callable[[Update], None], *, unjudged: bool = False
     ) -> Callable[[], None]:
-        """Call ``callback`` with every update, on the session's thread; return how to stop it.
+        """Call ``callback`` with every update, on the session's thread; return a function to stop.
 
-        It must return soon. When it raises, that is logged and it is not called again. With
-        ``unjudged``, while nodes with many ranks come in, also with what is seen of them before
-        anything is concluded from it: the same snapshot comes once more with that.
+        The callback must return soon. When it raises, that is logged and it is not called again.
+        With ``unjudged``, while nodes with many ranks connect, it is also called with snapshots
+        without a diagnosis: the same snapshot comes once more with its diagnosis.
         """
         with self._news:
             self._last_subscriber += 1
@@ -196,20 +196,20 @@ class Session(Asking):
     def wait(self, predicate: Callable[[Update], bool], timeout: float) -> Update | None:
         """Wait at most ``timeout`` seconds for an update for which ``predicate`` holds.
 
-        Return None when none came, or when the session was closed meanwhile.
+        Return None without such an update, or when the session was closed meanwhile.
         """
         until = time.monotonic() + timeout
-        seen: Update | None = None
+        latest: Update | None = None
         # No `threading.Condition`: Ctrl-C within its wait may leave it unlocked, which is an error.
         news: queue.SimpleQueue[None] = queue.SimpleQueue()
         with self._news:
             self._waiting.add(news)
         try:
             while True:
-                if self._latest is not seen:
-                    seen = self._latest
-                    if seen is not None and predicate(seen):
-                        return seen
+                if self._latest is not latest:
+                    latest = self._latest
+                    if latest is not None and predicate(latest):
+                        return latest
                     continue
                 left = until - time.monotonic()
                 if left <= 0 or self._closing.is_set():
@@ -252,11 +252,11 @@ class Session(Asking):
         self._engine.rest(self._calm)
 
     def _wait(self, now: float) -> float:
-        """Seconds until the next update is due."""
+        """Return the seconds until the next update is due."""
         arrivals = self._collector.arrivals
         if arrivals.over:
             return 0.0
-        return self._rhythm.wait(
+        return self._schedule.wait(
             now,
             arriving=arrivals.pending(now),
             urgent=self._collector.urgent,
@@ -272,11 +272,11 @@ class Session(Asking):
 
     def _patience(self) -> float:
         due = self._wait(time.monotonic())
-        most = URGENT_GAP if self._collector.urgent else self._calm or PATIENCE_S
-        return min(max(due, 0.02), most)
+        limit = URGENT_GAP if self._collector.urgent else self._calm or PATIENCE_S
+        return min(max(due, 0.02), limit)
 
     def _handle_all(self, timeout: float) -> bool:
-        """Handle what has come, and wait for it; whether there was too much for one turn."""
+        """Handle items, and wait for some; return whether there were too many for one turn."""
         arrivals, now = self._collector.arrivals, time.monotonic()
         until = now + max(timeout, TURN_S)
         while (item := self._inbox.take(timeout, first_only=arrivals.pending(now))) is not None:
@@ -287,7 +287,7 @@ class Session(Asking):
         return not self._inbox.empty
 
     def _goes_first(self, item: Event | Callable[[], None]) -> bool:
-        """Whether somebody asks for it, or a node says it that has told nothing yet."""
+        """Return whether an item is a call, or from a node without a process list yet."""
         return callable(item) or self._collector.is_new(item.conn)
 
     def _handle(self, item: Event | Callable[[], None]) -> None:
@@ -308,15 +308,15 @@ class Session(Asking):
         comes_in = arrivals.over or arrivals.pending(now.mono)
         looks = arrivals.over or self._subscribers or self._waiting
         if comes_in and self._many and not looks:
-            return  # nobody does yet
+            return  # no snapshot is needed yet
         snapshot = self._collector.store.publish(now.epoch)
-        seen = Update(snapshot, self._judge.before(snapshot))
-        told = comes_in and self._many and self._tell(seen, unjudged=True)
-        if told and not (arrivals.over or now.mono > self._judged + UNJUDGED_S):
-            # More is known in a moment: what nodes say goes before what it means.
-            self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
+        unjudged_update = Update(snapshot, self._judge.before(snapshot))
+        is_shown = comes_in and self._many and self._tell(unjudged_update, unjudged=True)
+        if is_shown and not (arrivals.over or now.mono > self._judged + UNJUDGED_S):
+            # More is known in a moment: messages of nodes go before their analysis.
+            self._schedule.made(now.mono, time.monotonic(), time.thread_time() - worked)
             return
-        if told:
+        if is_shown:
             SCREENS.rest(DRAWN_S)
         SCREENS.give_way()
         self._collector.rounds.look_closer(snapshot)
@@ -327,8 +327,8 @@ class Session(Asking):
         SCREENS.give_way()
         self._collector.rounds.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
-        self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
-        cost, pause = time.perf_counter() - began, self._rhythm.gap(rests=self._rests)
+        self._schedule.made(now.mono, time.monotonic(), time.thread_time() - worked)
+        cost, pause = time.perf_counter() - began, self._schedule.gap(rests=self._rests)
         update = Update(snapshot, diagnoses, round(cost, 4), round(pause, 1))
         with self._news:
             self._latest = update
@@ -341,21 +341,23 @@ class Session(Asking):
 
     @property
     def _many(self) -> bool:
-        """Whether there is so much that a verdict is not made at once."""
+        """Return whether there is so much that a verdict takes a while."""
         return len(self._launchers) > MANY or self._collector.store.rank_count >= MANY_RANKS
 
     def _tell(self, update: Update, *, unjudged: bool = False) -> bool:
-        """Hand an update to subscribers, one that is not judged to some; whether to any."""
+        """Give an update to subscribers, an unjudged one to some; return whether there were any."""
         with self._news:
-            some = [one for one in self._subscribers.items() if one[1][1] or not unjudged]
-        for number, (callback, _) in some:
+            subscribers = [
+                entry for entry in self._subscribers.items() if entry[1][1] or not unjudged
+            ]
+        for number, (callback, _) in subscribers:
             try:
                 callback(update)
             except Exception:
                 log.exception("a subscriber failed and is not called again")
                 with self._news:
                     self._subscribers.pop(number, None)
-        return bool(some)
+        return bool(subscribers)
 
     def _finish(self) -> None:
         self._collector.close(Moment.now())

@@ -1,4 +1,4 @@
-"""Whether this machine lets hangtop have what it needs, found out before it starts."""
+"""Check of this machine's memory limits before hangtop starts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from hangtop_core.errors import StartError
 from hangtop_core.text.clean import size
 
 ADDRESS_SPACE = 1 << 30
-"""Bytes that hangtop and its probe need each, by far the most of it for stacks of threads. With
-less, threads fail to start here and there, and what they were to look at would be missing."""
+"""Bytes that hangtop and its probe need each, mostly for stacks of threads. With less, threads fail
+to start here and there, and their observations would be missing."""
 
 
 def check_memory() -> None:
     """Check that the limit on address space leaves enough of it.
 
     Raises:
-        StartError: when it does not.
+        StartError: the limit is too low.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:

@@ -1,1 +1,1 @@
-"""Stacks merged over ranks, and what known functions are."""
+"""Merged stacks of ranks, and the meaning of known functions."""

@@ -1,4 +1,4 @@
-"""What functions mean: the one table that activities are read from.
+"""Meaning of functions: the one table that activities are read from.
 
 Function names and files are those of CPython 3.8 to 3.14 and torch 2.4 to 2.13.
 """
@@ -54,7 +54,7 @@ _RPC = "/torch/distributed/rpc/api.py"
 
 
 class Pattern(Struct, frozen=True):
-    """Functions that, anywhere in the innermost library frames, say what a thread does."""
+    """Functions that, anywhere in the innermost library frames, determine what a thread does."""
 
     kind: Kind
     files: tuple[str, ...]
@@ -62,7 +62,7 @@ class Pattern(Struct, frozen=True):
     names: frozenset[str] | None
     """Plain function names; None for all in these files."""
     text: str
-    """What the rank does, for sentences: `rank 2 {text}`."""
+    """Predicate for sentences: `rank 2 {text}`."""
 
 
 def _pattern(kind: Kind, files: str, names: str | frozenset[str] | None, text: str) -> Pattern:
@@ -71,7 +71,7 @@ def _pattern(kind: Kind, files: str, names: str | frozenset[str] | None, text: s
 
 
 EDITOR = "waits for the debugger of an editor"
-"""In debugpy (1.8: pydevd.py): for one that attaches, or to be told to go on."""
+"""Wait in debugpy (1.8: pydevd.py) for an editor to attach or to continue."""
 
 PATTERNS: tuple[Pattern, ...] = (
     _pattern("prompt", "/pdb.py /bdb.py /IPython/core/debugger.py", None, "sits in a debugger"),
@@ -269,13 +269,13 @@ PATTERNS: tuple[Pattern, ...] = (
         "imports modules",
     ),
 )
-"""In order: the first one that matches any of the innermost library frames decides."""
+"""In order: the first pattern that matches any of the innermost library frames decides."""
 
 
 def match(run: tuple[Frame, ...]) -> tuple[Pattern, Frame] | None:
-    """The pattern that decides on these library frames (innermost first), and the frame it met.
+    """Return the pattern for these library frames (innermost first), and the frame it matches.
 
-    Of several frames that fit one pattern the outermost counts: what the user called.
+    If several frames match one pattern, the outermost counts: the function that the user called.
     """
     names = [plain_name(frame.name) for frame in run]
     paths = ["/" + frame.file for frame in run]

@@ -1,4 +1,4 @@
-"""The kinds of what a thread does, and which of them have something in common."""
+"""The kinds of activities of a thread, and sets of related kinds."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ Kind = Literal[
     "zombie",
     "unknown",
 ]
-"""What a main thread does. `waiting` is asleep on a futex in user code, for no visible reason."""
+"""Activity of a main thread. `waiting` is asleep on a futex in user code, for no visible reason."""
 
 COMMUNICATION: frozenset[Kind] = frozenset(
     {"collective", "backward", "work-wait", "send", "recv", "init", "new-group", "store"}
 )
-"""Waits for other ranks."""
+"""Kinds that wait for other ranks."""
 
 START_UP: frozenset[Kind] = frozenset({"init", "rendezvous", "importing"})
-"""Before training."""
+"""Kinds before training."""
 
 POLLING: frozenset[Kind] = frozenset(
     {
@@ -74,6 +74,6 @@ POLLING: frozenset[Kind] = frozenset(
         "teardown",
     }
 )
-"""Waits that may wake up again and again without having got anywhere."""
+"""Kinds that may wake up again and again without progress."""
 
 PEER_TO_PEER: frozenset[Kind] = frozenset({"send", "recv"})

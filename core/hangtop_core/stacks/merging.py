@@ -1,7 +1,7 @@
-"""Merged stacks: one tree of frames over all ranks, stack classes, and who gave no stack.
+"""Merged stacks: one tree of frames over all ranks, stack classes, and ranks without a stack.
 
-Work is done per distinct stack: 8,192 ranks on twenty stacks cost twenty insertions, and nodes of
-a chain share one tuple of ranks.
+Work is done per distinct stack: 8,192 ranks on twenty stacks cost twenty insertions, and nodes of a
+chain share one tuple of ranks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Path = tuple[tuple[str, str, int], ...]
 
 
 class StackClass(Struct, frozen=True):
-    """Ranks whose main thread stands at the same place in all frames."""
+    """Ranks whose main threads have the same stack."""
 
     stack: str
     """Key into `Snapshot.stacks` of one of them."""
@@ -48,7 +48,7 @@ class StackClass(Struct, frozen=True):
     """Innermost first."""
     ranks: tuple[int, ...]
     since: float | None
-    """Since when all of them have had this stack, as far as was observed."""
+    """Time since when all of them have had this stack, as far as was observed."""
     moved: int
     """How many of them had another stack in the sample before."""
     sampled_at: float
@@ -56,7 +56,7 @@ class StackClass(Struct, frozen=True):
 
 
 class NoStack(Struct, frozen=True):
-    """Ranks that gave no stack, for one reason."""
+    """Ranks without a stack, for one reason."""
 
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -66,14 +66,14 @@ class NoStack(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The merged tree and all that stands beside it."""
+    """The merged tree, with stack classes and missing ranks."""
 
     roots: tuple[Node, ...]
     classes: tuple[StackClass, ...]
-    """The smallest first."""
+    """Classes, the smallest first."""
     missing: tuple[NoStack, ...]
     total: int
-    """Ranks of the job, with and without a stack."""
+    """Number of ranks of the job, with and without a stack."""
     at: float
 
 
@@ -94,10 +94,10 @@ class Row(Struct, frozen=True):
     """Whether the row begins a branch, and so carries its connector."""
     count: int
     share: float
-    """Of the ranks that have a stack."""
+    """Share of the ranks that have a stack."""
     members: tuple[int, ...]
     ranks: str
-    """Folded rank set, empty where it is that of the row above."""
+    """Folded rank set, empty where it equals that of the row above."""
     since: float | None
     hidden: int
     """Library frames folded into this row."""
@@ -105,11 +105,11 @@ class Row(Struct, frozen=True):
     """Frames left out between this row and the next one of the same ranks."""
     folded: bool
     fewest: bool
-    """The smallest group among its siblings."""
+    """Whether it is the smallest group among its siblings."""
 
 
 def path_of(frames: Sequence[Frame]) -> Path:
-    """Identity of a stack: what tells two of them apart, whichever node read the source."""
+    """Return the identity of a stack, whichever node read the source."""
     return tuple((frame.name, frame.file, frame.line) for frame in frames)
 
 
@@ -124,11 +124,11 @@ def merge(
     """Merge the stacks of a job's ranks.
 
     Args:
-        snapshot: where the stacks are.
-        job: whose ranks.
+        snapshot: the snapshot with the stacks.
+        job: the job.
         threads: the main thread of each rank, or all of them under a root per thread name.
         libraries: show library frames; False keeps the entry of each run of them.
-        ranks: only these.
+        ranks: merge only these ranks.
     """
     chosen = [rank for rank in job.ranks if ranks is None or rank.rank in ranks]
     groups: dict[tuple[str, str], list[Rank]] = defaultdict(list)
@@ -155,10 +155,10 @@ def classes(snapshot: Snapshot, ranks: Sequence[Rank]) -> tuple[StackClass, ...]
 def class_steps(
     snapshot: Snapshot, ranks: Sequence[Rank]
 ) -> Generator[None, None, tuple[StackClass, ...]]:
-    """Return `classes`, with breaks."""
+    """Return `classes`, in steps that can be interrupted."""
     by_key: dict[str, list[Rank]] = defaultdict(list)
-    for some in parts(ranks):
-        for rank in some:
+    for part in parts(ranks):
+        for rank in part:
             if rank.sample is not None and rank.sample.threads:
                 by_key[rank.sample.threads[0].stack].append(rank)
         yield
@@ -168,15 +168,15 @@ def class_steps(
         path = path_of(snapshot.stacks.get(key, ()))
         by_path.setdefault(path, []).extend(members)
         keys.setdefault(path, key)
-    found = []
+    stack_classes = []
     for path, members in by_path.items():
-        found.append(_class(snapshot, keys[path], members))
+        stack_classes.append(_class(snapshot, keys[path], members))
         yield
-    return tuple(sorted(found, key=lambda one: (len(one.ranks), one.ranks)))
+    return tuple(sorted(stack_classes, key=lambda item: (len(item.ranks), item.ranks)))
 
 
 def missing(ranks: Iterable[Rank]) -> tuple[NoStack, ...]:
-    """Ranks without a stack, by reason: no rank is left out silently."""
+    """Return the ranks without a stack, by reason: no rank is left out silently."""
     groups: dict[tuple[str, str | None], list[Rank]] = defaultdict(list)
     for rank in ranks:
         reason = _no_stack(rank)
@@ -200,12 +200,12 @@ def _threads_of(rank: Rank, threads: Threads) -> Iterator[tuple[str, str]]:
     if threads == "main":
         yield "", sample.threads[0].stack
         return
-    seen = set()
+    keys = set()
     for thread in sample.threads:
-        one = (thread.name or "thread", thread.stack)
-        if one not in seen:
-            seen.add(one)
-            yield one
+        key = (thread.name or "thread", thread.stack)
+        if key not in keys:
+            keys.add(key)
+            yield key
 
 
 def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
@@ -221,7 +221,7 @@ def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
 
 
 def _has_moved(sample: StackSample) -> bool:
-    """Whether the main thread had another stack in the sample before."""
+    """Return whether the main thread had another stack in the sample before."""
     return sample.count == 1 and sample.first_at is not None and sample.first_at < sample.at
 
 
@@ -245,7 +245,7 @@ def flatten(
     join: bool = False,
     opened: Collection[str] = (),
 ) -> list[Row]:
-    """The visible rows of a merged tree, from the top.
+    """Return the visible rows of a merged tree, from the top.
 
     Args:
         merged: the tree.
@@ -292,13 +292,13 @@ def _push(
     more: tuple[bool, ...],
     above: Node | None,
 ) -> None:
-    """Put children on the stack of work, the first one on top."""
+    """Push children on the work stack, the first one on top."""
     if len(children) == 1 and not (above and above.ends):
         todo.append((children[0], more, False, False, above))
         return
     for index in range(len(children) - 1, -1, -1):
         follows = index < len(children) - 1
-        # Where all groups are as large as the others, none of them stands out.
+        # Where all groups are equally large, none stands out.
         fewest = index == 0 and len(children[0].ranks) < len(children[-1].ranks)
         todo.append((children[index], (*more, follows), True, fewest, above))
 
@@ -310,7 +310,7 @@ def _chain_end(node: Node) -> Node:
 
 
 def _between(node: Node, last: Node) -> tuple[int, list[Node]]:
-    """How many frames joining leaves out after a node, and what is shown next."""
+    """Return how many frames joining leaves out after a node, and the nodes shown next."""
     length = 1
     at = node
     while at is not last:

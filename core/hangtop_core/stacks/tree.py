@@ -1,4 +1,4 @@
-"""The prefix tree of stacks: every distinct stack is inserted once, whoever shares it."""
+"""The prefix tree of stacks: every distinct stack is inserted once, however many ranks share it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Node:
     key: str
     frame: Frame
     hidden: int = 0
-    """Library frames inside this one that are folded away."""
+    """Number of library frames inside this one that are folded away."""
     ranks: tuple[int, ...] = ()
-    """Ascending."""
+    """Ranks in ascending order."""
     ends: tuple[int, ...] = ()
     """Ranks whose stack ends here."""
     since: float | None = None
-    """Since when all its ranks have had their stack."""
+    """Time since when all its ranks have had their stack."""
     children: list[Node] = field(default_factory=list)
-    """The smallest group first."""
+    """Children, the smallest group first."""
 
 
 def same_since(samples: Iterable[StackSample]) -> float | None:
-    """Since when all of these have had their stack, as far as was observed."""
+    """Return since when all samples have had their stack, as far as was observed."""
     return max((s.same_since for s in samples if s.same_since is not None), default=None)
 
 
@@ -67,7 +67,7 @@ class Builder:
         node.since = _later(node.since, since)
 
     def finish(self) -> list[Node]:
-        """The roots, with ranks, ages and order filled in."""
+        """Return the roots, with ranks, ages and order filled in."""
         roots = list(self._roots.values())
         order: list[Node] = []
         todo = list(roots)
@@ -98,10 +98,10 @@ def _smallest_first(node: Node) -> tuple[int, tuple[int, ...], str]:
     return len(node.ranks), node.ranks[:1], node.key
 
 
-def _later(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+def _later(left: float | None, right: float | None) -> float | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return max(left, right)
 
 
 def _key(parent: str, frame: Frame) -> str:
@@ -110,11 +110,11 @@ def _key(parent: str, frame: Frame) -> str:
 
 
 def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, int]]:
-    """Frames from the outermost in, each with how many library frames were folded into it.
+    """Yield frames from the outermost in, each with the number of library frames folded into it.
 
-    Of the library frames at the end the operation is kept that a framework is in: its own loop is
-    where ranks part that wait in one and ranks that are in the user's code below it. So is a wait
-    for other ranks where torch itself was called, as in DistributedDataParallel.forward.
+    Among the innermost library frames, the operation of a framework is kept: ranks that wait in its
+    loop and ranks that are in the user's code below it separate there. So is a wait for other ranks
+    where torch itself was called, as in DistributedDataParallel.forward.
     """
     outer_first = list(reversed(frames))
     if libraries:
@@ -136,12 +136,12 @@ def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, 
 
 
 def _end_of(run: Sequence[Frame], entry: Frame) -> Iterator[tuple[Frame, int]]:
-    found = match(tuple(reversed(run)))
-    operation = entry if found is None else found[1]
+    matched = match(tuple(reversed(run)))
+    operation = entry if matched is None else matched[1]
     at = run.index(operation)
-    waits = found is not None and found[0].kind in COMMUNICATION
-    told = operation is entry or (package(operation.file) == package(entry.file) and not waits)
-    if at == 0 or told:
+    waits = matched is not None and matched[0].kind in COMMUNICATION
+    is_entry = operation is entry or (package(operation.file) == package(entry.file) and not waits)
+    if at == 0 or is_entry:
         yield entry, len(run) - 1
         return
     yield entry, at - 1
@@ -149,9 +149,10 @@ def _end_of(run: Sequence[Frame], entry: Frame) -> Iterator[tuple[Frame, int]]:
 
 
 def _entry(run: Sequence[Frame], begins: bool) -> Frame:
-    """The call that a run of library frames stands for: what the user called.
+    """Return the call that a run of library frames stands for: the function that the user called.
 
-    Where a process or thread begins nobody has called it, and how Python started it says nothing.
+    At the start of a process or thread there is no such call, and Python's start-up frames are
+    irrelevant.
     """
     named = [frame for frame in run if plain_name(frame.name) not in WRAPPERS] or run
     if begins:

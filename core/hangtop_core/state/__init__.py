@@ -1,1 +1,1 @@
-"""What is known of nodes, processes and jobs, folded from what probes send."""
+"""The state of nodes, processes and jobs, folded from what probes send."""

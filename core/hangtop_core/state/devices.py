@@ -1,4 +1,4 @@
-"""Folds what a node tells of its GPUs and ports, and watches their meters between readings."""
+"""State of a node's GPUs and ports, and the changes of their counters between readings."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_DEVICES = 64
-"""GPUs of one node, and ports of one node, that are followed."""
+"""Maximum number of GPUs, and of ports, per node."""
 MAX_NAME = 80
-"""Characters of a port's name."""
+"""Maximum characters of a port's name."""
 PCIE_CHANGE_KB, PCIE_SWING = 100_000, 0.1
-"""KB/s, and share of what it was, by which traffic over PCIe changes when data move. How much it is
-tells nothing: kernels of NCCL 2.28 over sockets that wait read flags in the host's memory, on an
-H200 with up to 3.7 GB/s, and within a percent the same all the time."""
+"""KB/s, and share of the rate before, by which PCIe traffic changes when data move. The rate itself
+proves nothing: waiting kernels of NCCL 2.28 over sockets read flags in host memory, on an H200 with
+up to 3.7 GB/s, and steadily within a percent."""
 SWING = 0.1
 """Share of the power limit by which power changes when a GPU begins or ends a phase of its work."""
 UTIL_SWING = 10
 """Percent by which utilisation changes when kernels begin and end."""
 LINK_RATE_KB = 1024.0
-"""KiB/s over NVLink that are data, and not the polling of a flag."""
+"""KiB/s over NVLink above which the traffic is data, and not the polling of a flag."""
 PORT_RATE = 65536.0
-"""Bytes/s of a port that are more than chatter."""
+"""Bytes/s of a port above which the traffic is more than background."""
 PORTS_S = 5.0
-"""Seconds between two readings of ports, at least (hangtop_probe.gpu.hardware)."""
+"""Minimum seconds between two readings of ports (hangtop_probe.gpu.hardware)."""
 _OWN = frozenset({"index", "worked_at", "power_peak_w", "new_errors"})
 _OWN_PORT = frozenset({"name", "new_errors", "was_up", "moved_at"})
 _GPU = Fields({f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN})
@@ -48,7 +48,7 @@ class Devices:
         self._first_gpu: dict[int, dict[str, int]] = {}
         self._first_nic: dict[str, Mapping[str, int]] = {}
         self._at: float | None = None
-        """When the node was read before: what has come of a port since then counts."""
+        """Time of the node's previous reading, from which traffic of a port is counted."""
 
     def fold(
         self,
@@ -57,7 +57,7 @@ class Devices:
         skew: float,
         complain: Callable[[str], None],
     ) -> dict[str, Any]:
-        """Take in one piece, read ``at``; return the fields of `model.Node` that changed."""
+        """Fold one piece, read ``at``; return the fields of `model.Node` that changed."""
         changed: dict[str, Any] = {}
         if piece.nvml is not None:
             try:
@@ -104,7 +104,7 @@ class Devices:
         if "at" in fields:
             fields["at"] -= skew
         if "xids" in fields:
-            fields["xids"] = tuple(Xid(one.number, one.at - skew) for one in fields["xids"])
+            fields["xids"] = tuple(Xid(xid.number, xid.at - skew) for xid in fields["xids"])
         new = Gpu(index, **fields) if old is None else msgspec.structs.replace(old, **fields)
         errors = _errors(new)
         first = self._first_gpu.setdefault(index, errors)
@@ -131,22 +131,22 @@ class Devices:
         )
 
 
-def _read(raw: object, known: Fields, what: str, complain: Callable[[str], None]) -> dict[str, Any]:
+def _read(raw: object, spec: Fields, what: str, complain: Callable[[str], None]) -> dict[str, Any]:
     wrong: list[str] = []
     if not isinstance(raw, dict):
         complain(f"{what}: is not an object")
         return {}
-    fields = known.read(raw, wrong)
+    fields = spec.read(raw, wrong)
     for text in wrong:
         complain(f"{what}: {text}")
     return fields
 
 
 def _worked(old: Gpu, new: Gpu) -> bool:
-    """Whether a GPU did more than wait between two readings.
+    """Return whether a GPU did more than wait between two readings.
 
-    A communication kernel that waits for a peer polls a flag: it keeps the GPU busy by 100 %, draws
-    far less power than training, evenly, and moves no data.
+    A communication kernel that waits for a peer polls a flag: it keeps the GPU 100 % busy, draws
+    far less power than training, steadily, and moves no data.
     """
     span = new.at - old.at
     if _draws_working_power(old, new, span):
@@ -155,12 +155,12 @@ def _worked(old: Gpu, new: Gpu) -> bool:
         return True
     if (new.memory_util or 0) >= BUSY_MEMORY or _pcie_traffic_changed(old, new):
         return True
-    # Links are read less often than the rest, at most every ten seconds or so.
+    # Links are read less often than other values, at most every ten seconds or so.
     return span > 0 and grown(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
 
 
 def _draws_working_power(old: Gpu, new: Gpu, span: float) -> bool:
-    """Whether a GPU drew much of its power limit, or the power changed by a phase of work."""
+    """Return whether a GPU drew much of its power limit, or its power changed."""
     limit, power = new.power_limit_w, new.power_w
     if not limit or power is None:
         return False
@@ -178,17 +178,19 @@ def _pcie_traffic_changed(old: Gpu, new: Gpu) -> bool:
 
 
 def _over_pcie(gpu: Gpu) -> int | None:
-    """KB/s over PCIe, both ways."""
+    """Return KB/s over PCIe in both directions."""
     both = (gpu.pcie_tx_kb, gpu.pcie_rx_kb)
-    return None if None in both else sum(one or 0 for one in both)
+    return None if None in both else sum(rate or 0 for rate in both)
 
 
 def _errors(gpu: Gpu) -> dict[str, int]:
-    """Counters of a GPU that only grow when something is wrong."""
-    found = {f"link {one.number} {k}": n for one in gpu.links for k, n in one.errors.items()}
+    """Return the counters of a GPU that only grow on errors."""
+    link_errors = {
+        f"link {link.number} {k}": n for link in gpu.links for k, n in link.errors.items()
+    }
     rows = gpu.remapped.uncorrected if gpu.remapped is not None else None
     counts = {"ecc": gpu.ecc_now, "remapped rows": rows, "pcie replays": gpu.pcie_replays}
-    return found | {name: value for name, value in counts.items() if value is not None}
+    return link_errors | {name: value for name, value in counts.items() if value is not None}
 
 
 def _grown(first: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

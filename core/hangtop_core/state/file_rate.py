@@ -1,4 +1,4 @@
-"""How fast a process comes on in the file that it reads or writes."""
+"""Rate at which a process advances in the file that it reads or writes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from hangtop_core.model.descriptors import FilePosition
 
 IO_NOISE = 512.0
-"""Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
+"""Bytes a second that are no progress: a heartbeat, a log line, a metrics socket."""
 MUCH = 65536.0
-"""Bytes a second that a program writes which saves something, however slowly."""
+"""Bytes a second from which a program writes data, such as a slow checkpoint."""
 MUCH_READ = 16384.0
-"""Likewise of one that reads."""
+"""Bytes a second from which a program reads data."""
 _WINDOW = 10.0
-"""Seconds over which a rate is taken."""
+"""Seconds over which a rate is measured."""
 _MAX_POINTS = 32
-"""Readings in that time that are remembered."""
+"""Maximum number of readings in that time."""
 
 
-class Way:
-    """How fast a process comes on in the file it reads or writes."""
+class FileRate:
+    """The rate at which a process advances in the file that it reads or writes."""
 
     __slots__ = ("_points", "moved_at", "rate")
 
@@ -32,13 +32,13 @@ class Way:
     def see(
         self, old: FilePosition | None, new: FilePosition | None, at: float, before: float
     ) -> None:
-        """Compare its position at ``at`` with the one ``before``."""
+        """Compare the position at ``at`` with the one at ``before``."""
         if new is None:
             self._points.clear()
             return
         if old is None or (old.fd, old.target) != (new.fd, new.target):
             if old is not None:
-                self.moved_at = at  # it has come to the next one
+                self.moved_at = at  # it has moved on to the next file
             self.rate = None
             self._points.clear()
         elif abs(new.position - old.position) > IO_NOISE * max(at - before, 0.0):

@@ -1,4 +1,4 @@
-"""The jobs of the newest picture, each made anew only where something of it has changed."""
+"""The jobs of the newest snapshot; each is rebuilt only when one of its parts has changed."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
     from hangtop_core.state.tracked import Tracked
 
 KEEP_GONE = 600.0
-"""Seconds a process that left stays listed, where nothing else keeps it."""
+"""Seconds for which an exited process stays listed, where nothing else keeps it."""
 KEEP_GONE_SUBPROCESS = 60.0
-"""The same of what a rank has started: there may be ever new ones."""
+"""Seconds for which an exited subprocess of a rank stays listed: ranks may start ever new ones."""
 
 
 class JobTable:
-    """Which processes make which jobs, of all nodes."""
+    """The assignment of processes to jobs, of all nodes."""
 
     def __init__(self) -> None:
         self.regroup = True
-        """Set where processes may belong to other jobs than they did."""
+        """Set where processes may have changed their job."""
         self.keep: frozenset[str] = frozenset()
         """Keys of jobs that stay listed however long ago they ended."""
         self._groups: tuple[grouping.Group, ...] = ()
         self._ranks: dict[str, list[Tracked]] = {}
-        """Those of each group, in its order."""
+        """Ranks of each group, in its order."""
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
-        self._seen = 0
-        """How many of them are in the last picture."""
+        self._last_count = 0
+        """Number of processes at the last snapshot."""
         self._jobs: dict[str, Job] = {}
         self._changed: set[str] = set()
         self._slurm_ends: dict[str, str] = {}
         self._job_of: dict[tuple[str, int, int], str] = {}
 
-    def add(self, known: Tracked) -> None:
-        """Take a process that is new."""
-        self._by_identity[known.process.identity] = known
+    def add(self, tracked: Tracked) -> None:
+        """Add a new process."""
+        self._by_identity[tracked.process.identity] = tracked
         self.regroup = True
 
-    def changed(self, known: Tracked) -> None:
-        """Note that the job of a rank or launcher is to be made anew."""
-        key = self._job_of.get(known.process.identity)
+    def changed(self, tracked: Tracked) -> None:
+        """Note that the job of a rank or launcher must be rebuilt."""
+        key = self._job_of.get(tracked.process.identity)
         if key is not None:
             self._changed.add(key)
 
@@ -61,8 +61,8 @@ class JobTable:
         self._changed.add(key)
 
     def publish(self, nodes: Collection[NodeView]) -> tuple[Job, ...]:
-        """Return the jobs as they are now."""
-        self._seen = len(self._by_identity)
+        """Return the present jobs."""
+        self._last_count = len(self._by_identity)
         if self.regroup:
             self._group(nodes)
         for group in self._groups:
@@ -73,35 +73,35 @@ class JobTable:
 
     @property
     def rank_count(self) -> int:
-        """Ranks of all jobs, as of the last picture."""
+        """Return the number of ranks of all jobs in the last snapshot."""
         return sum(len(group.ranks) for group in self._groups)
 
     @property
     def growth(self) -> float:
-        """How many times as many processes there are as in the last picture that had any."""
-        return len(self._by_identity) / self._seen if self._seen else 1.0
+        """Return the number of processes divided by that of the last snapshot that had any."""
+        return len(self._by_identity) / self._last_count if self._last_count else 1.0
 
-    def odd_ranks(self, stacks: StackTable) -> dict[str, frozenset[int]]:
+    def outlier_ranks(self, stacks: StackTable) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
-        found: dict[str, frozenset[int]] = {}
+        outliers: dict[str, frozenset[int]] = {}
         for ranks in self._ranks.values():
-            for node, pids in odd_ranks(ranks, stacks).items():
-                found[node] = found.get(node, frozenset()) | pids
-        return found
+            for node, pids in outlier_ranks(ranks, stacks).items():
+                outliers[node] = outliers.get(node, frozenset()) | pids
+        return outliers
 
     def _group(self, nodes: Collection[NodeView]) -> None:
         self.regroup = False
         for view in nodes:
             view.adopt()
         members = [
-            grouping.Member(known.node, known.process, known.parent, known.told)
+            grouping.Member(tracked.node, tracked.process, tracked.parent, tracked.info)
             for view in nodes
-            for known in view.processes()
-            if known.process.role in ("rank", "launcher")
+            for tracked in view.processes()
+            if tracked.process.role in ("rank", "launcher")
         ]
         self._groups = grouping.group(members, Places(view.node for view in nodes))
         self._jobs = {}
-        self._ranks = {group.key: self._found(group.ranks) for group in self._groups}
+        self._ranks = {group.key: self._tracked(group.ranks) for group in self._groups}
         self._job_of = {
             member.process.identity: group.key
             for group in self._groups
@@ -109,7 +109,7 @@ class JobTable:
         }
 
     def _job(self, group: grouping.Group) -> Job:
-        launchers = self._found(group.launchers)
+        launchers = self._tracked(group.launchers)
         return Job(
             key=group.key,
             name=group.name,
@@ -117,32 +117,32 @@ class JobTable:
             id=group.id,
             world_size=group.world_size,
             master=group.master,
-            ranks=tuple([known.rank() for known in SCREENS.between(self._ranks[group.key])]),
-            launchers=tuple(known.process for known in launchers),
+            ranks=tuple([tracked.rank() for tracked in SCREENS.between(self._ranks[group.key])]),
+            launchers=tuple(tracked.process for tracked in launchers),
             launcher_samples={
-                f"{one.node}:{one.process.pid}": one.sample
-                for one in launchers
-                if one.sample is not None
+                f"{launcher.node}:{launcher.process.pid}": launcher.sample
+                for launcher in launchers
+                if launcher.sample is not None
             },
             launcher_descriptors={
-                f"{one.node}:{one.process.pid}": one.descriptors
-                for one in launchers
-                if one.descriptors is not None
+                f"{launcher.node}:{launcher.process.pid}": launcher.descriptors
+                for launcher in launchers
+                if launcher.descriptors is not None
             },
-            unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
+            unnumbered=tuple(tracked.process for tracked in self._tracked(group.unnumbered)),
             nodes=group.nodes,
             hosts=group.hosts,
             former=tuple(_left(member.process) for member in group.former),
             slurm_end=self._slurm_ends.get(group.key, ""),
         )
 
-    def _found(self, members: Iterable[grouping.Member]) -> list[Tracked]:
-        """What is known of members; a node that contradicts itself may name one of nobody."""
-        known = (self._by_identity.get(member.process.identity) for member in members)
-        return [one for one in known if one is not None]
+    def _tracked(self, members: Iterable[grouping.Member]) -> list[Tracked]:
+        """Return the tracked processes of members; a contradictory node may name unknown ones."""
+        candidates = (self._by_identity.get(member.process.identity) for member in members)
+        return [tracked for tracked in candidates if tracked is not None]
 
     def prune(self, nodes: Iterable[NodeView], now: float) -> None:
-        """Drop processes that left, once nothing keeps them."""
+        """Drop exited processes that nothing keeps any longer."""
         left = [view for view in nodes if view.gone]
         alive = self.keep | {
             key
@@ -151,18 +151,18 @@ class JobTable:
         }
         for view in left:
             recent = view.gone[-MAX_PROCESSES:]
-            kept = [known for known in recent if self._keep(known, alive, now)]
+            kept = [tracked for tracked in recent if self._keep(tracked, alive, now)]
             if len(kept) != len(view.gone):
-                for known in set(view.gone).difference(kept):
-                    self._by_identity.pop(known.process.identity, None)
+                for tracked in set(view.gone).difference(kept):
+                    self._by_identity.pop(tracked.process.identity, None)
                 view.gone = kept
                 self.regroup = True
 
-    def _keep(self, known: Tracked, alive: frozenset[str], now: float) -> bool:
-        process = known.process
+    def _keep(self, tracked: Tracked, alive: frozenset[str], now: float) -> bool:
+        process = tracked.process
         age = now - (process.gone_at or now)
         if process.role in ("rank", "launcher"):
-            return age < KEEP_GONE or self._job_of.get(known.process.identity) in alive
+            return age < KEEP_GONE or self._job_of.get(tracked.process.identity) in alive
         return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
 
 
@@ -171,20 +171,20 @@ def _left(process: Process) -> Left:
     return Left(process.node, process.pid, process.start, process.rank, at, process.exit_code)
 
 
-def odd_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:
+def outlier_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:
     """Return by node the pids of a job's ranks whose main stack few others share."""
     shapes = {
-        (known.node, known.process.pid): stacks.shape(known.sample.threads[0].stack)[1]
-        for known in ranks
-        if known.sample is not None and known.sample.threads
+        (tracked.node, tracked.process.pid): stacks.shape(tracked.sample.threads[0].stack)[1]
+        for tracked in ranks
+        if tracked.sample is not None and tracked.sample.threads
     }
     sizes = Counter(shapes.values())
     if len(sizes) < 2:
         return {}
     largest = max(sizes.values())
     few = max(2, len(shapes) // 8)
-    found: dict[str, set[int]] = {}
+    outliers: dict[str, set[int]] = {}
     for (node, pid), shape in shapes.items():
         if sizes[shape] <= few and (sizes[shape] < largest or largest == 1):
-            found.setdefault(node, set()).add(pid)
-    return {node: frozenset(pids) for node, pids in found.items()}
+            outliers.setdefault(node, set()).add(pid)
+    return {node: frozenset(pids) for node, pids in outliers.items()}

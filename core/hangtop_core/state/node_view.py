@@ -1,4 +1,4 @@
-"""What the store keeps of one node beside what it publishes."""
+"""State of one node in the store, beside the parts that are published."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from hangtop_core.state.tracked import Tracked
 
 MAX_GONE_CHILDREN = 16
-"""Children of one rank that left and are still listed."""
+"""Maximum exited children of one rank that are still listed."""
 
 
 class NodeView:
-    """Everything known of one node."""
+    """All state of one node."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -30,24 +30,24 @@ class NodeView:
         self.at: float | None = None
         """Time of the newest piece, on the head's clock."""
         self.pause = 0.0
-        """Seconds for which it says nothing, as it has told with that."""
+        """Seconds until the node's next piece, as announced with this one."""
         self.warm: set[int] = set()
         """Pids whose shares of a core are not all zero yet."""
         self.left_out: set[int] = set()
-        """Pids that were not taken, until the next connection: not whole, or too many."""
+        """Pids that are ignored until the next connection: incomplete, or too many."""
         self.fresh = True
-        """Whether the next piece is the first of a connection, and so a whole one."""
-        self.told = 0
-        """How often something new was told of it."""
+        """Whether the next piece is the first of a connection, and so a complete one."""
+        self.changes = 0
+        """Number of changes of the node so far."""
 
     def processes(self) -> Iterator[Tracked]:
-        """Those that run, then those that left."""
+        """Yield live processes, then exited ones."""
         yield from self.live.values()
         yield from self.gone
 
     def adopt(self) -> None:
-        """Give every child to the rank it belongs to, those that left included, within bounds."""
-        owners = {known.process.pid: known for known in self.gone}
+        """Assign every child, exited ones within bounds, to the rank it belongs to."""
+        owners = {tracked.process.pid: tracked for tracked in self.gone}
         owners.update(self.live)
         for owner in owners.values():
             if owner.children:

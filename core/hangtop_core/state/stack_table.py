@@ -1,13 +1,13 @@
-"""All stacks that samples refer to: every stack once, frames shared, with a bound.
+"""All stacks that samples refer to: each stack once, with shared frames, bounded.
 
-Probes send a stack once and refer to it from then on, so nothing may be dropped that one of them
-still counts as told. Dropping therefore takes two steps. With a new edition, which every request
-names, probes begin to tell all stacks again; and once all requests of older editions are over, what
-neither a sample uses nor was told since is dropped.
+Probes send a stack once and then refer to it, so a stack may only be dropped when no probe counts
+it as sent. This takes two steps. With a new edition, which every request names, probes send all
+stacks again; and once all requests of older editions are over, stacks that neither a sample uses
+nor a probe sent since are dropped.
 
 Stacks are compared by their Python frames only, so that a native sample of a rank that has not
-moved still counts as the same stack. What a library calls that only looks again and again whether
-a wait is over makes no other functions either: a rank caught at such a look has got nowhere.
+moved still counts as the same stack. Calls of a library that only polls for the end of a wait do
+not count as other functions either: a rank sampled at such a poll has made no progress.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_STACKS = 20_000
-"""Stacks kept before those that no sample uses are dropped."""
+"""Number of stacks from which unused ones are dropped."""
 _LOOKS_AGAIN: frozenset[Kind] = frozenset({"child", "data", "file-lock"})
-"""Waits of libraries that wake up to look: for the workers of a DataLoader every 5 s (torch 2.13
+"""Waits of libraries that poll: for the workers of a DataLoader every 5 s (torch 2.13
 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL), for a lock file 20 times a second
 (filelock), for a program with a timeout (CPython's subprocess.py, `_wait`)."""
 
@@ -51,8 +51,9 @@ class StackTable:
         self._limit = max_stacks
         self._edition = 0
         self._lent: Counter[int] = Counter()
-        self._told: set[str] | None = None
-        """Stacks told since the present edition began, until the rest is dropped."""
+        self._sent: set[str] | None = None
+        """Keys of stacks sent since the present edition began; None when nothing is to be
+        dropped."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._stacks
@@ -63,10 +64,10 @@ class StackTable:
     def add(self, key: str, frames: tuple[Frame, ...]) -> None:
         """Add a stack, innermost frame first; a key always means the same stack.
 
-        Of a forked process without the frames that are its parent's.
+        For a forked process the frames of its parent are left out.
         """
-        if self._told is not None:
-            self._told.add(key)
+        if self._sent is not None:
+            self._sent.add(key)
         if key in self._stacks:
             return
         shared = tuple(self._frames.setdefault(frame, frame) for frame in since_fork(frames))
@@ -75,40 +76,40 @@ class StackTable:
 
     def shape(self, key: str) -> tuple[int, int]:
         """Return two numbers: equal for equal functions and lines, and for equal functions."""
-        known = self._shapes.get(key)
-        if known is None:
+        numbers = self._shapes.get(key)
+        if numbers is None:
             python = self._python(key)
-            known = self._shapes[key] = (
+            numbers = self._shapes[key] = (
                 hash(tuple((f.file, f.name, f.line) for f in python)),
                 hash(tuple((f.file, f.name) for f in python[_inside(python) :])),
             )
-        return known
+        return numbers
 
     def waits_for_ranks(self, key: str) -> bool:
-        """Return whether a main thread with this stack waits for other ranks, as the stack says."""
-        known = self._kinds.get(key)
-        if known is None:
-            known = self._kinds[key] = read(self._stacks.get(key, ())).kind in COMMUNICATION
-        return known
+        """Return whether a main thread with this stack waits for other ranks."""
+        waits = self._kinds.get(key)
+        if waits is None:
+            waits = self._kinds[key] = read(self._stacks.get(key, ())).kind in COMMUNICATION
+        return waits
 
     def frames(self, key: str) -> tuple[Frame, ...]:
         """Return the frames of a stack, innermost first."""
         return self._stacks.get(key, ())
 
     def _python(self, key: str) -> list[Frame]:
-        """Those of them that are no C frames."""
+        """Return the frames of a stack without C frames."""
         return [frame for frame in self._stacks.get(key, ()) if not frame.native]
 
     def served(self, sample: StackSample) -> tuple[tuple[int | None, int], ...]:
         """Return a number for the functions of each thread that answers a call by RPC."""
-        own = [one for one in sample.threads[1:] if answers(self.frames(one.stack))]
-        return tuple((one.tid, self.shape(one.stack)[1]) for one in own)
+        own = [thread for thread in sample.threads[1:] if answers(self.frames(thread.stack))]
+        return tuple((thread.tid, self.shape(thread.stack)[1]) for thread in own)
 
     def homes(self, key: str) -> tuple[int, int | None]:
         """Return numbers for the functions of a stack, and for those without the innermost one.
 
-        None where that one is not in a `while`: who calls from there may do so for ever, and a
-        `for` goes from thing to thing.
+        The second is None where the calling line is not in a `while`: such a caller may loop for
+        ever, but a `for` goes from item to item.
         """
         python = self._python(key)
         own, caller = self.shape(key)[1], None
@@ -122,10 +123,10 @@ class StackTable:
         return own, caller
 
     def only_deeper(self, old: str, new: str) -> bool:
-        """Whether a stack is another one and a few calls more of functions that it was in already.
+        """Return whether a stack only has a few more calls of functions that it was in already.
 
-        Who tries again by calling itself grows by a frame each time, and gets nowhere. Recursion
-        that works on something comes back, too, and calls what it had not called.
+        A function that retries by calling itself grows by a frame each time, without progress.
+        Recursion that does work also returns, and calls new functions.
         """
         before, after = self._depth(old), self._depth(new)
         return before[0] < after[0] and before[1] == after[1]
@@ -141,33 +142,33 @@ class StackTable:
 
     def _depth(self, key: str) -> tuple[int, int]:
         """Return how many frames a stack has, and a number for its functions, each taken once."""
-        known = self._depths.get(key)
-        if known is None:
+        depth = self._depths.get(key)
+        if depth is None:
             python = self._python(key)
             outermost_first = [(f.file, f.name) for f in reversed(python[_inside(python) :])]
-            known = len(outermost_first), hash(tuple(dict.fromkeys(outermost_first)))
-            self._depths[key] = known
-        return known
+            depth = len(outermost_first), hash(tuple(dict.fromkeys(outermost_first)))
+            self._depths[key] = depth
+        return depth
 
     def lend(self) -> int:
-        """Return the edition for a request for stacks; `give_back` when that is over."""
+        """Return the edition for a request for stacks; `give_back` it when the request is over."""
         self._lent[self._edition] += 1
         return self._edition
 
     def give_back(self, edition: int) -> None:
-        """Say that a request of this edition is over."""
+        """Note that a request of this edition is over."""
         self._lent[edition] -= 1
         if not self._lent[edition]:
             del self._lent[edition]
 
     def trim(self, used: Callable[[], Iterable[str]]) -> None:
-        """Take the next step of dropping what is not ``used``, if it is time."""
-        if self._told is None and len(self._stacks) > self._limit:
+        """Take the next step of dropping stacks that are not ``used``, if it is due."""
+        if self._sent is None and len(self._stacks) > self._limit:
             self._edition += 1
-            self._told = set()
-        elif self._told is not None and not any(old < self._edition for old in self._lent):
-            self._keep_only(self._told.union(used()))
-            self._told = None
+            self._sent = set()
+        elif self._sent is not None and not any(old < self._edition for old in self._lent):
+            self._keep_only(self._sent.union(used()))
+            self._sent = None
             self._limit = max(self._max, 2 * len(self._stacks))
 
     def _keep_only(self, used: set[str]) -> None:
@@ -192,9 +193,9 @@ def _only(keys: Container[str], table: Mapping[str, T]) -> dict[str, T]:
 
 
 def _inside(stack: Sequence[Frame]) -> int:
-    """How many innermost frames a library's wait has called that looks again and again."""
+    """Return the number of innermost frames below a library's polling wait."""
     run = tuple(library_run(stack))
-    met = dictionary.match(run)
-    if met is None or met[0].kind not in _LOOKS_AGAIN:
+    match = dictionary.match(run)
+    if match is None or match[0].kind not in _LOOKS_AGAIN:
         return 0
-    return max(index for index, frame in enumerate(run) if frame is met[1])
+    return max(index for index, frame in enumerate(run) if frame is match[1])

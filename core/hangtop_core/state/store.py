@@ -1,7 +1,7 @@
-"""Folds what probes tell into the newest state of everything, and publishes frozen `Snapshot`s.
+"""Folds the messages of probes into the newest state, and publishes frozen `Snapshot`s.
 
-One writer, the session's thread. What did not change since the last snapshot is the same object
-in the next one, so a snapshot costs what has changed, not what there is.
+Only the session's thread writes. Unchanged parts are the same objects in the next snapshot, so a
+snapshot costs as much as has changed, not as much as exists.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 Complain = Callable[[str], None]
 SAME_CLOCK = 0.1
-"""Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
+"""Seconds by which a clock may differ before it counts as skewed: the message takes time."""
 EARLY, LATE = 10.0, 60.0
-"""Seconds before and after which a piece cannot come: a clock was set. Much is late, nothing early
-but where the hello was late itself."""
+"""A piece that is earlier or later than this many seconds proves that a clock was set. Pieces are
+often late, but early only where the hello itself was late."""
 
 _IDENTITY = frozenset(
     {
@@ -54,10 +54,10 @@ _IDENTITY = frozenset(
 )
 """Fields that decide to which job a process belongs."""
 _NAMING = frozenset({"hostname", "addresses", "boot_id", "pid_ns"})
-"""Fields that tell which addresses mean a node."""
+"""Fields that decide which addresses mean a node."""
 
 _ROUTINE = frozenset({"last_seen", "probe_cpu", "latency_s"})
-"""Fields of a node that change all the time, and mean nothing to a verdict."""
+"""Fields of a node that change all the time, and do not affect a verdict."""
 
 
 class Store:
@@ -75,7 +75,7 @@ class Store:
     # Nodes
 
     def add_node(self, name: str, at: float) -> None:
-        """Add a node that is about to be connected to."""
+        """Add a node that is about to be connected."""
         self.nodes[name] = NodeView(Node(name=name, since=at))
 
     def change_node(self, name: str, changes: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Store:
             self._tell(view)
 
     def connected(self, name: str, clock: float | None, same_machine: bool, at: float) -> None:
-        """Note a new connection: its first piece will be a whole one, on this clock."""
+        """Note a new connection: its first piece will be complete, on this clock."""
         view = self.nodes[name]
         view.strings = {}
         view.left_out.clear()
@@ -98,17 +98,17 @@ class Store:
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
     def follow_clock(self, name: str, clock: float, at: float, by: float = 0.0) -> bool:
-        """Follow a clock that was set, ``by`` what its node says, or here. Whether it was."""
-        here = self._clock.set_by()
-        for other in self.nodes.values() if here else ():
-            other.skew -= 0.0 if other.same_clock else here
+        """Adjust the skew to a clock that was set, there by ``by`` or here; return if it was."""
+        set_here = self._clock.set_by()
+        for other_view in self.nodes.values() if set_here else ():
+            other_view.skew -= 0.0 if other_view.same_clock else set_here
         view = self.nodes[name]
         if view.same_clock:
             return False
         view.skew += by
         if _was_set(view.skew, clock, at):
             view.skew = clock - at
-        elif not (by or here):
+        elif not (by or set_here):
             return False
         view.at = None
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
@@ -117,7 +117,7 @@ class Store:
     # The process table
 
     def fold_watch(self, name: str, piece: messages.WatchPiece, complain: Complain) -> None:
-        """Fold one piece of a node's `watch` stream; what cannot be read is complained about."""
+        """Fold one piece of a node's `watch` stream; report unreadable parts with ``complain``."""
         view = self.nodes[name]
         at = piece.at - view.skew
         before = view.at if view.at is not None else at
@@ -161,16 +161,16 @@ class Store:
         if number is None or not changes:
             return
         _convert(changes, view)
-        known = self._same_process(view, number, changes, at)
+        tracked = self._same_process(view, number, changes, at)
         if "meters" in changes:
-            last = known.process.meters if known is not None else Meters()
+            last = tracked.process.meters if tracked is not None else Meters()
             changes["meters"] = msgspec.structs.replace(last, **changes["meters"])
-        if known is None:
+        if tracked is None:
             self._add_part(view, number, changes, at, complain)
             return
-        if known.apply(changes, at, before):
+        if tracked.apply(changes, at, before):
             tell = self._moved if changes.keys() <= {"pid", "meters"} else self.touched
-            tell(view, known)
+            tell(view, tracked)
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
             self._jobs.regroup = True
@@ -178,12 +178,15 @@ class Store:
     def _same_process(
         self, view: NodeView, pid: int, changes: Mapping[str, Any], at: float
     ) -> Tracked | None:
-        """Return the live process; None, and it has left, where its pid is another one's now."""
-        known = view.live.get(pid)
-        if known is not None and changes.get("start", known.process.start) != known.process.start:
-            self._forget_live(view, known, at, None)
+        """Return the live process; drop it and return None if its pid has been reused."""
+        tracked = view.live.get(pid)
+        if (
+            tracked is not None
+            and changes.get("start", tracked.process.start) != tracked.process.start
+        ):
+            self._forget_live(view, tracked, at, None)
             return None
-        return known
+        return tracked
 
     def _add_whole(
         self, view: NodeView, pid: int, process: Process, at: float, complain: Complain
@@ -195,7 +198,7 @@ class Store:
     def _add_part(
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
     ) -> None:
-        """Add a process of which not all could be read."""
+        """Add a process that could only be read in part."""
         try:
             process = Process(node=view.node.name, **changes)
         except TypeError:
@@ -216,81 +219,81 @@ class Store:
         if process.pid != pid:
             complain(f"process {pid}: says its pid is {process.pid}")
             return
-        known = Tracked(view.node.name, process, at)
-        view.live[pid] = known
+        tracked = Tracked(view.node.name, process, at)
+        view.live[pid] = tracked
         view.warm.add(pid)
-        self._jobs.add(known)
+        self._jobs.add(tracked)
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
-        known = view.live.get(pid_of(pid) or 0)
-        if known is None:
+        tracked = view.live.get(pid_of(pid) or 0)
+        if tracked is None:
             return
         code: int | None = None
         try:
             code = messages.decode(raw, messages.Gone).exit_code
         except BadPieceError as error:
             complain(f"process {pid}: {error}")
-        self._forget_live(view, known, at, code)
+        self._forget_live(view, tracked, at, code)
 
-    def _forget_live(self, view: NodeView, known: Tracked, at: float, code: int | None) -> None:
-        code = known.process.exit_code if code is None else code
-        known.leave(at, code)
-        del view.live[known.process.pid]
-        view.warm.discard(known.process.pid)
-        view.gone.append(known)
-        self.touched(view, known)
+    def _forget_live(self, view: NodeView, tracked: Tracked, at: float, code: int | None) -> None:
+        code = tracked.process.exit_code if code is None else code
+        tracked.leave(at, code)
+        del view.live[tracked.process.pid]
+        view.warm.discard(tracked.process.pid)
+        view.gone.append(tracked)
+        self.touched(view, tracked)
         self._jobs.regroup = True
 
     def _sweep(self, view: NodeView, present: Mapping[str, Any], at: float) -> None:
-        """After a reconnection: whoever is not in the whole piece left while we were away."""
-        for pid, known in list(view.live.items()):
+        """Drop processes that exited while the node was disconnected: they are not in the piece."""
+        for pid, tracked in list(view.live.items()):
             if str(pid) not in present:
-                self._forget_live(view, known, at, None)
+                self._forget_live(view, tracked, at, None)
 
     def _pass_time(self, view: NodeView, pid: int, at: float) -> None:
-        known = view.live[pid]
-        before = known.cpu_share, known.main_cpu_share
-        known.pass_time(at)
-        if known.settled:
+        tracked = view.live[pid]
+        before = tracked.cpu_share, tracked.main_cpu_share
+        tracked.pass_time(at)
+        if tracked.settled:
             view.warm.discard(pid)
-        if before != (known.cpu_share, known.main_cpu_share):
-            self._moved(view, known)
+        if before != (tracked.cpu_share, tracked.main_cpu_share):
+            self._moved(view, tracked)
 
-    def _moved(self, view: NodeView, known: Tracked) -> None:
+    def _moved(self, view: NodeView, tracked: Tracked) -> None:
         """Note that meters moved; those of a launcher, which polls for ever, are no news."""
-        (self.aged if known.process.role == "launcher" else self.touched)(view, known)
+        (self.aged if tracked.process.role == "launcher" else self.touched)(view, tracked)
 
-    def touched(self, view: NodeView, known: Tracked) -> None:
-        """Note that the picture of a process, and so of its rank and job, is to be made anew."""
+    def touched(self, view: NodeView, tracked: Tracked) -> None:
+        """Note that a process changed, so that its rank and job must be rebuilt."""
         self._tell(view)
-        self.aged(view, known)
+        self.aged(view, tracked)
 
     def _tell(self, view: NodeView) -> None:
-        """Note that something is new."""
-        view.told += 1
+        """Note a change of the node."""
+        view.changes += 1
         self._news = True
 
-    def aged(self, view: NodeView, known: Tracked) -> None:
-        """Note that the picture is to be made anew although nothing new is known: time passed."""
-        known.touch()
-        process = known.process
+    def aged(self, view: NodeView, tracked: Tracked) -> None:
+        """Note that a process must be rebuilt only because time has passed."""
+        tracked.touch()
+        process = tracked.process
         if process.rank_pid is not None and process.rank_pid != process.pid:
             owner = view.live.get(process.rank_pid)
             if owner is not None:
                 owner.touch()
-                known = owner
-        self._jobs.changed(known)
+                tracked = owner
+        self._jobs.changed(tracked)
 
     def read_output(self, name: str, piece: LogPiece) -> None:
         """Fold the end of a log file."""
         self._news = self.outputs.fold(name, piece, self.nodes[name].skew) or self._news
 
     def live(self, name: str, pid: int, start: int | None = None) -> Tracked | None:
-        """Return the live process with this pid, and this start time where it is known."""
-        known = self.nodes[name].live.get(pid)
-        if known is not None and start is not None and known.process.start != start:
+        """Return the live process with this pid, and with this start time if given."""
+        tracked = self.nodes[name].live.get(pid)
+        if tracked is not None and start is not None and tracked.process.start != start:
             return None
-        return known
+        return tracked
 
     def ended_by_slurm(self, key: str, how: str) -> None:
         """Note how Slurm ended a job."""
@@ -304,7 +307,7 @@ class Store:
     # Snapshots
 
     def publish(self, now: float) -> Snapshot:
-        """Return everything known at ``now``."""
+        """Return a snapshot of the state at ``now``."""
         self._tick += 1
         if self._tick % 5 == 0:
             self._jobs.prune(self.nodes.values(), now)
@@ -323,32 +326,32 @@ class Store:
 
     @property
     def news(self) -> bool:
-        """Whether anything was told since the last snapshot that may change what is concluded."""
+        """Return whether there are changes since the last snapshot that may affect a verdict."""
         return self._news or self._jobs.regroup
 
     @property
     def rank_count(self) -> int:
-        """Ranks of all jobs, as of the last snapshot."""
+        """Return the number of ranks of all jobs in the last snapshot."""
         return self._jobs.rank_count
 
     @property
     def growth(self) -> float:
-        """How many times as many processes are known as when the last snapshot was made."""
+        """Return the present number of processes divided by that of the last snapshot."""
         return self._jobs.growth
 
-    def odd_ranks(self) -> dict[str, frozenset[int]]:
+    def outlier_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
-        return self._jobs.odd_ranks(self.stacks)
+        return self._jobs.outlier_ranks(self.stacks)
 
     def _used_stacks(self) -> Iterable[str]:
         for view in self.nodes.values():
-            for known in view.processes():
-                if known.sample is not None:
-                    yield from (thread.stack for thread in known.sample.threads)
+            for tracked in view.processes():
+                if tracked.sample is not None:
+                    yield from (thread.stack for thread in tracked.sample.threads)
 
 
 def _convert(changes: dict[str, Any], view: NodeView) -> None:
-    """Put changes of a process on the head's clock, and refusals as they read from afar."""
+    """Convert changed fields to the head's clock, and reword refusals for a remote node."""
     if changes.get("denied") and view.node.shell is not None:
         changes["denied"] = from_afar(changes["denied"])
     if "started_at" in changes:
@@ -356,11 +359,11 @@ def _convert(changes: dict[str, Any], view: NodeView) -> None:
 
 
 def _skew_at_hello(clock: float | None, same_machine: bool, at: float) -> float:
-    """Return the skew in seconds of a clock that was read there and came here ``at``."""
+    """Return the skew in seconds of a clock that was read on the node and arrived here ``at``."""
     skew = 0.0 if clock is None or same_machine else clock - at
     return skew if abs(skew) > SAME_CLOCK else 0.0
 
 
 def _was_set(skew: float, clock: float, at: float) -> bool:
-    """Whether a clock was set meanwhile, as what was read there came here ``at``."""
+    """Return whether a clock was set since the hello, by a reading that arrived here ``at``."""
     return not -LATE < clock - skew - at < EARLY

@@ -1,4 +1,4 @@
-"""What is known of one process over time: movement, shares of a core, and its newest sample."""
+"""State of one process over time: movement, shares of a core, and the newest sample."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.analysis.waking import met_asleep
-from hangtop_core.jobs.joining import told_by
-from hangtop_core.model.activity_window import Looker
+from hangtop_core.jobs.joining import launch_info
+from hangtop_core.model.activity_window import ActivityWindow
 from hangtop_core.model.meters import (
     grown,
     io_bytes,
@@ -23,7 +23,7 @@ from hangtop_core.model.rankstates import rank_state
 from hangtop_core.model.recurring import Recurring
 from hangtop_core.model.samples import continued, with_native_frames
 from hangtop_core.model.snapshot import DescriptorTable, Process, Rank, Recorder, StackSample
-from hangtop_core.state.file_rate import IO_NOISE, MUCH, MUCH_READ, Way
+from hangtop_core.state.file_rate import IO_NOISE, MUCH, MUCH_READ, FileRate
 from hangtop_core.state.while_loops import Home, Whiles
 
 if TYPE_CHECKING:
@@ -37,44 +37,44 @@ if TYPE_CHECKING:
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
 MAX_POINTS = 64
-"""Readings in that time that are remembered."""
+"""Maximum number of readings in that time."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 WORK_NS = 2_000_000
-"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up; in
-proportion where they are more than `WORK_GAP` seconds apart, for many wake-ups add up."""
+"""CPU time, in nanoseconds between two readings, that is work and not a mere wake-up; more, in
+proportion, where they are more than `WORK_GAP` seconds apart, because wake-ups add up."""
 WORK_GAP = 5.0
 COMPUTES_SHARE, COMPUTES_NS = 0.01, 200_000
-"""Cores, and nanoseconds for each sleep, that a main thread takes at least which computes between
-its sleeps: to look for a file takes 0.1 ms."""
+"""Minimum cores, and nanoseconds per sleep, of a main thread that computes between its sleeps: to
+poll for a file takes 0.1 ms."""
 MAX_FLOWS = 8192
-"""Threads of which is remembered when they got on in a connection; the node tells of 4096."""
+"""Maximum threads whose last progress in a connection is kept; the node reports 4096."""
 MAX_DISTURBED = 8
-"""Times hangtop itself held a process that are remembered."""
+"""Maximum number of times hangtop stopped a process that are remembered."""
 WAKE_GRACE = 2.0
-"""Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
+"""Seconds after a tool has released a process during which the tool caused its CPU use."""
 
 _pid = attrgetter("process.pid")
 _NOTHING: Mapping[int, Any] = {}
 _OF_CHILDREN = ("sample", "moved_at", "left_at", "io_moved_at", "much_at", "given", "cpu_share",
                 "descriptors")  # fmt: skip
 _OF_NONE = (_NOTHING,) * len(_OF_CHILDREN)
-"""Most ranks have no children, and thousands of them are made anew each second: they share one
-empty answer, or the garbage collector would have more things of each to look through."""
+"""Most ranks have no children, and thousands of them are rebuilt each second: they share one empty
+value, to spare the garbage collector objects to scan."""
 
 
 class Tracked:
-    """One process of one node. Written by the store only; `rank` makes the frozen picture."""
+    """One process of one node. Only the store writes it; `rank` makes the frozen rank."""
 
-    # There are as many as processes, and more attributes than Python shares the keys of.
+    # There are as many as processes, with more attributes than Python's shared-key dicts support.
     # fmt: off
     __slots__ = (
         "_built", "_disturbed", "_home", "_points", "attempts", "children", "computed_at",
-        "cpu_share", "descriptors", "flowed_at", "full_sample_at", "io_moved_at", "left_at",
-        "looker", "main_cpu_share", "moved_at", "moving_samples", "node", "numerics",
-        "numerics_asked", "parent", "printed_at", "process", "ras", "read_at", "recorder",
-        "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "told", "way",
-        "whiles", "worked_at", "wrote_at",
+        "cpu_share", "descriptors", "file_rate", "flowed_at", "full_sample_at", "info",
+        "io_moved_at", "left_at", "main_cpu_share", "moved_at", "moving_samples", "node",
+        "numerics", "numerics_asked", "parent", "printed_at", "process", "ras", "read_at",
+        "recorder", "recorder_asked", "recurring", "sample", "serves", "settled", "slept", "whiles",
+        "window", "worked_at", "wrote_at",
     )
     # fmt: on
 
@@ -82,11 +82,11 @@ class Tracked:
         self.node = node
         self.process = process
         self.parent = process.launcher_pid or process.ppid
-        """What started it; remembered, because an orphan's parent is somebody else."""
-        self.told = told_by(process.env)
+        """Pid of its starter; kept, because an orphan's parent is another process."""
+        self.info = launch_info(process.env)
         self.moved_at: float | None = None
         self.left_at: float | None = None
-        """When the main thread last ran and was not only sent back into its wait."""
+        """When the main thread last ran, without returns into the same wait."""
         self.slept = met_asleep(process, at)
         self.io_moved_at: float | None = None
         self.printed_at: float | None = None
@@ -94,8 +94,8 @@ class Tracked:
         self.read_at: float | None = None
         self.worked_at: float | None = None
         self.computed_at: float | None = None
-        self.way = Way()
-        self.looker = Looker()
+        self.file_rate = FileRate()
+        self.window = ActivityWindow()
         self.recurring = Recurring()
         self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
@@ -104,20 +104,20 @@ class Tracked:
         self.full_sample_at = 0.0
         """When py-spy last really ran; renewed samples do not count."""
         self.attempts = 0
-        """Samples that failed in a row."""
+        """Number of failed samples in a row."""
         self._home = Home()
-        """The functions it comes back to, since when, and in how many samples of how many."""
+        """The functions it returns to, since when, and in which share of samples."""
         self.whiles = Whiles()
         self.serves = False  # whether one of its threads answers a call by RPC
         self.moving_samples = 0
-        """Samples in a row before each of which the main thread had run."""
+        """Number of samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
         self.ras: Ras | None = None
         self.numerics: Numerics | None = None
         self.numerics_asked: float | None = None
         self.recorder_asked = 0.0
-        """When its recorder was last asked for."""
+        """When its recorder was last requested."""
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
@@ -129,54 +129,54 @@ class Tracked:
 
     @property
     def gone(self) -> bool:
-        """Whether the process has left."""
+        """Return whether the process has exited."""
         return self.process.gone_at is not None
 
     @property
     def much_at(self) -> float | None:
-        """When it last read or wrote much."""
+        """Return when it last read or wrote much."""
         return latest((self.wrote_at, self.read_at))
 
     @property
     def given(self) -> tuple[float, ...] | None:
-        """When its main thread has read anything; None where it was not seen to."""
+        """Return when its main thread read data; None where it was not seen to."""
         return self.recurring.given or None
 
     def disturb(self, since: float) -> None:
-        """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
+        """Note that hangtop itself stops the process from now on: attaching wakes its threads."""
         span = (since - WAKE_GRACE / 2, float("inf"))
         self._disturbed = (*self._disturbed[1 - MAX_DISTURBED :], span)
 
     def let_go(self, until: float) -> None:
-        """Note that hangtop holds it no longer."""
+        """Note that hangtop stops it no longer."""
         until += WAKE_GRACE
         self._disturbed = tuple((since, min(end, until)) for since, end in self._disturbed)
 
-    def _by_itself(self, at: float) -> bool:
+    def _undisturbed(self, at: float) -> bool:
         return not any(since <= at <= until for since, until in self._disturbed)
 
     def touch(self) -> None:
-        """Say that the picture has to be made anew."""
+        """Mark the rank as changed, to be rebuilt."""
         self._built = None
 
     def apply(self, changes: Mapping[str, Any], at: float, before: float) -> bool:
         """Fold changed fields, read at ``at``; the reading before was at ``before``.
 
-        Return whether that changed the picture.
+        Return whether the rank changed.
         """
         old = self.process
         new = msgspec.structs.replace(old, **changes)
-        # That the kernel writes its core, by the CPU time of its main thread, gets nobody on.
+        # CPU time of the main thread while the kernel writes its core is no progress.
         dumping = old.dumping_core and new.dumping_core
-        known: Meters | None = old.meters
-        if old.program_tid != new.program_tid:  # that one only served a framework
-            self.moved_at = self.left_at = self.worked_at = self.computed_at = known = None
+        old_meters: Meters | None = old.meters
+        if old.program_tid != new.program_tid:  # the former one only served a framework
+            self.moved_at = self.left_at = self.worked_at = self.computed_at = old_meters = None
             self._points.clear()
-        changed = not dumping and self._see_movement(known, new.meters, at, before)
+        changed = not dumping and self._see_movement(old_meters, new.meters, at, before)
         if old.meters.rss != new.meters.rss:
             self.whiles.forget()
         if "file" in changes:
-            self.way.see(old.file, new.file, at, before)
+            self.file_rate.see(old.file, new.file, at, before)
         if "flows" in changes:
             self._see_flows(old, new, at)
         if not changed and only_waited(old.meters, new.meters):
@@ -203,28 +203,28 @@ class Tracked:
         self.process = new
         self.slept = met_asleep(new, at) or self.slept
         self.parent = new.launcher_pid or self.parent
-        self.told = self.told if new.env is old.env else told_by(new.env)
+        self.info = self.info if new.env is old.env else launch_info(new.env)
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
-        """Compare counters with those read ``before``; say whether anything has moved."""
+        """Compare counters with those read ``before``; return whether any has moved."""
         news = self._see_run(old, new, at, before)
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
-        if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
+        if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._undisturbed(at):
             self.worked_at = at
             news = True
-        if grown(old.main_read_bytes, new.main_read_bytes) and self._by_itself(at):
+        if grown(old.main_read_bytes, new.main_read_bytes) and self._undisturbed(at):
             self.recurring.read(at)
             news = True
         return (at > before and self._see_io(old, new, at, at - before)) or news
 
     def _see_run(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
-        """Note when the main thread last ran; return whether that is later than was known."""
+        """Note when the main thread last ran; return whether that is later than known before."""
         moved = moved_at(old, new, at)
         if moved is None or (
             self.moved_at is not None
-            and (moved <= self.moved_at + MOVE_JITTER or not self._by_itself(moved))
+            and (moved <= self.moved_at + MOVE_JITTER or not self._undisturbed(moved))
         ):
             return False
         self.moved_at = moved
@@ -232,11 +232,11 @@ class Tracked:
             if self.left_at is not None:
                 self.recurring.left(self.left_at, before, moved)
             self.left_at = moved
-            self.looker.leaves()
+            self.window.leaves()
         return True
 
     def _see_io(self, old: Meters, new: Meters, at: float, span: float) -> bool:
-        """Note what was printed, written and read in ``span`` seconds; return whether any was."""
+        """Note data printed, written and read in ``span`` seconds; return if there were any."""
         read, written = io_bytes(old, new)
         if written / span > MUCH:
             self.wrote_at = at
@@ -251,9 +251,9 @@ class Tracked:
         return printed
 
     def pass_time(self, at: float) -> None:
-        """Note the counters at ``at``, whether they changed or not, and work out the shares."""
+        """Note the counters at ``at``, changed or not, and compute the shares."""
         meters = self.process.meters
-        self.looker.see(at, meters.cpu_s)
+        self.window.see(at, meters.cpu_s)
         points = self._points
         points.append(point(at, meters))
         while len(points) > 2 and (
@@ -277,14 +277,14 @@ class Tracked:
         self.settled = span >= SHARE_WINDOW and cpu == 0.0 and not main
 
     def leave(self, at: float, exit_code: int | None) -> None:
-        """Note that the process has left."""
+        """Note that the process has exited."""
         self.process = msgspec.structs.replace(self.process, gone_at=at, exit_code=exit_code)
         self.cpu_share = self.main_cpu_share = None
         self.settled = True
         self.touch()
 
     def take_sample(self, sample: StackSample, stacks: StackTable) -> None:
-        """Take a new sample, counting on from the last one where the stack is the same."""
+        """Set a new sample, which continues the counts of the last one if the stack is the same."""
         last = self.sample
         self.full_sample_at = sample.at
         self.touch()
@@ -296,7 +296,8 @@ class Tracked:
         self.serves = bool(stacks.served(sample))
         lines, functions = stacks.equal(last, sample)
         if lines and last is not None and last.mode == "native" and self.still_since(last.at):
-            # Nobody would pause a rank again for C frames in which it has stayed.
+            # C frames are not read again, which would pause the rank, while the thread stays in
+            # them.
             sample = with_native_frames(sample, last)
         self.sample = self._at_home(continued(sample, last, lines, functions), stacks)
         if not sample.threads:
@@ -312,7 +313,7 @@ class Tracked:
         self.attempts += 1
         if last is not None and last.threads:
             if gone:
-                return  # where it was last is worth more than that it is not there now
+                return  # its last stack is worth more than that it is gone
             if self.still_since(last.at):
                 self.renew(sample.at)
                 return
@@ -320,7 +321,7 @@ class Tracked:
         self.sample = continued(sample, last, failed, failed)
 
     def _at_home(self, sample: StackSample, stacks: StackTable) -> StackSample:
-        """Return a sample as of the same functions, where it was met elsewhere only in passing."""
+        """Return a sample with the same functions, if others were only sampled in passing."""
         rests = sample.threads and not self.serves
         function, caller = stacks.homes(sample.threads[0].stack) if rests else (None, None)
         since, in_passing = self._home.see(function, caller, sample.at)
@@ -329,7 +330,7 @@ class Tracked:
         return msgspec.structs.replace(sample, same_functions_since=since, in_passing=in_passing)
 
     def still_since(self, at: float) -> bool:
-        """Whether the main thread is known not to have run since ``at``."""
+        """Return whether the main thread is known not to have run since ``at``."""
         return self.moved_at is not None and self.moved_at < at - MOVE_JITTER
 
     def renew(self, at: float) -> None:
@@ -341,7 +342,7 @@ class Tracked:
             self.touch()
 
     def rank(self) -> Rank:
-        """Return the rank this process is; the same object until something changes."""
+        """Return the rank that this process is; the same object until something changes."""
         if self._built is None:
             children = sorted(self.children.values(), key=_pid) if self.children else ()
             samples, moved, left, io_moved, much, given, shares, descriptors = (
@@ -377,23 +378,23 @@ class Tracked:
                 read_at=self.read_at,
                 worked_at=self.worked_at,
                 computed_at=self.computed_at,
-                file_moved_at=self.way.moved_at,
-                file_rate=self.way.rate,
+                file_moved_at=self.file_rate.moved_at,
+                file_rate=self.file_rate.rate,
                 flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
-                lately=self.looker.told,
+                lately=self.window.recent,
             )
         return self._built
 
 
 def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
-    """One thing of each child that has it, by pid."""
+    """Return an attribute of each child that has it, by pid."""
     return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
 
 
-def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
-    """When threads of a rank and of its children got on in a connection: mostly none."""
-    if not known.flowed_at and not any(child.flowed_at for child in children):
+def _flows(tracked: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
+    """Return when threads of a rank and its children last made progress in a connection."""
+    if not tracked.flowed_at and not any(child.flowed_at for child in children):
         return _NOTHING
-    return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
+    return {tid: at for process in (tracked, *children) for tid, at in process.flowed_at.items()}

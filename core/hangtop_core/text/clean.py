@@ -1,8 +1,8 @@
-"""Text for people: cleaning what nodes say, and writing times and sizes shortly.
+"""Text for people: cleaning of untrusted text, and short forms of times and sizes.
 
 Anything that comes from a node (names, command lines, banners, error texts) may hold escape
-sequences that move a terminal's cursor, change its title or reorder what is read. `clean` takes
-them out; command line and screens show nothing from a node that has not been through it.
+sequences that move a terminal's cursor, change its title or reorder the text. `clean` removes them;
+command line and screens show nothing from a node that was not cleaned.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Code = Annotated[str, Meta(max_length=1000)]
-"""A line of code from a node, which sends some hundred characters of it: likewise."""
+"""A line of code from a node, some hundred characters long, bounded and untrusted like `Text`."""
 Text = Annotated[str, Meta(max_length=4096)]
-"""Text from a node: bounded, and untrusted until `clean` has seen it."""
+"""Text from a node: bounded, and untrusted until it has passed `clean`."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""A number from a node, of whatever there is none or more of: bytes, processes, events."""
+"""A non-negative number from a node: bytes, processes, events."""
 
 SAID = "the node says: "
-"""Before a fix that is a node's own words."""
+"""Prefix of a fix in a node's own words."""
 
 SAYS = "the capture says: "
-"""Before advice and conclusions that are a file's own words."""
+"""Prefix of advice and conclusions in a file's own words."""
 
 AS_ROOT = "sudo hangtop"
-"""A fix: hangtop as root here; see `from_afar`."""
+"""A fix: run hangtop as root here; see `from_afar`."""
 
 ELLIPSIS = "…"
 
@@ -64,7 +64,7 @@ _HIDDEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that look like nothing, or like a blank, to whoever reads them."""
+"""Letters and marks that look like nothing, or like a blank."""
 
 
 def is_plain(text: str) -> bool:
@@ -75,12 +75,12 @@ def is_plain(text: str) -> bool:
 def clean(text: str, limit: int = 400) -> str:
     """Return ``text`` as one harmless line of at most ``limit`` characters.
 
-    Escape sequences, control and formatting characters (Unicode categories Cc, Cf, Cs, Co) go;
-    line breaks and runs of blanks of any kind become one blank; more than two combining marks on
-    one character go, and what this Python's Unicode does not know becomes U+FFFD. What is cut off
-    at the end is shown by an ellipsis.
+    Escape sequences, control and formatting characters (Unicode categories Cc, Cf, Cs, Co) are
+    removed; line breaks and runs of blanks of any kind become one blank; combining marks beyond two
+    on one character are removed, and characters unknown to this Python's Unicode become U+FFFD. An
+    ellipsis at the end shows that text was cut off.
     """
-    # Bounded before the work: a node may send megabytes.
+    # Bounded before the work, because a node may send megabytes.
     text = text[: limit * 4 + 400]
     if not _PLAIN.fullmatch(text):
         text = _BLANKS.sub(" ", _HIDDEN.sub("", _ESCAPES.sub("", text)))
@@ -123,7 +123,7 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def shorten_path(path: str, limit: int) -> str:
-    """Cut folders from the left of ``path``: the file's name says most."""
+    """Cut folders from the left of ``path`` and keep the file name, which matters most."""
     if len(path) <= limit:
         return path
     parts = path.split("/")
@@ -170,14 +170,14 @@ _VERBS = {"is": "are", "has": "have", "was": "were", "does": "do"}
 
 
 def of_several(text: str) -> str:
-    """Say of several what is said of one: `has lost its GPU` becomes `have lost their GPU`."""
-    verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
+    """Turn a singular predicate into plural: `has lost its GPU` becomes `have lost their GPU`."""
+    verb, _, predicate = text.replace("and is a zombie", "and are zombies").partition(" ")
     verb = _VERBS.get(verb) or verb.removesuffix("s")
-    return _OWN.sub(lambda found: _OWNS[found[0]], f"{verb} {rest}".strip())
+    return _OWN.sub(lambda match: _OWNS[match[0]], f"{verb} {predicate}".strip())
 
 
 def from_afar(fix: str) -> str:
-    """Say a fix as it is right for another node: an option makes hangtop root there."""
+    """Rewrite a fix for another node: an option makes hangtop root there."""
     return fix.replace(AS_ROOT, "hangtop --sudo")
 
 
@@ -187,7 +187,7 @@ def plural(count: int, noun: str, nouns: str | None = None) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; `signal 99` where there is no such name."""
+    """Return the name of a signal, such as `SIGKILL` for 9; `signal 99` for an unknown one."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -195,17 +195,17 @@ def signal_name(number: int) -> str:
 
 
 def how_ended(code: int) -> str:
-    """`exited with status 1`; `was killed by SIGKILL` of a negative one."""
+    """Return `exited with status 1`; for a negative code `was killed by SIGKILL`."""
     return f"exited with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
 def utc(at: float) -> str:
-    """A moment, in seconds since the epoch, as JSON has it: `2026-01-31T12:00:00Z`."""
+    """Return a time, in seconds since the epoch, as JSON has it: `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def name_pids(pids: Sequence[int]) -> str:
-    """`pid 7`, `pids 7, 9`, of very many only the first: `pids 7, 9, 11, 12 and 60 more`."""
+    """Return `pid 7` or `pids 7, 9`; for many only the first: `pids 7, 9, 11, 12 and 60 more`."""
     if len(pids) == 1:
         return f"pid {pids[0]}"
     shown = ", ".join(str(pid) for pid in pids[:8])

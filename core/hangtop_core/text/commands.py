@@ -1,7 +1,7 @@
-"""Commands for people to paste: built from words, and spelt for a shell in one place.
+"""Commands for people to paste: built from words, and quoted for a shell in one place.
 
-What a node, a job or a file calls itself is a word of a command, whatever characters it has. What a
-shell is to understand is a `Sign`, of which there are a few, all here.
+Names from a node, a job or a file are words of a command, whatever characters they have. Shell
+syntax is a `Sign`; the few signs are all here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_COMMAND = 5000
-"""Characters of a command: a longer one fits on no screen, and no path is longer."""
+"""Maximum characters of a command: a longer one fits on no screen, and no path is longer."""
 
 
 class Sign(Enum):
-    """What a shell reads as more than a word."""
+    """Text that a shell reads as more than a word."""
 
     PIPE = "|"
     THEN = ";"
@@ -33,18 +33,18 @@ class Sign(Enum):
     INTO = ">"
     MERGED = "2>&1"
     KERNEL_LOG = "(dmesg -T || journalctl -k --since -1h)"
-    """The first may be refused where the second is not, which is empty on nodes without systemd."""
+    """The first may be refused where the second is not; the second is empty without systemd."""
     HOST_NAME = "$(hostname)"
     FULL_HOST_NAME = '"$(hostname -f)"'
     MASTER_ADDR = "$MASTER_ADDR"
     MASTER_SOCKET = ":$MASTER_PORT"
     CONNECT = "'</dev/tcp/$MASTER_ADDR/$MASTER_PORT'"
-    """For `bash -c`: it connects to what the variables say."""
+    """For `bash -c`: connects to the address in the variables."""
     PORTS_DOWN = "/sys/class/infiniband/*/ports/*/counters/link_downed"
 
 
 class Glob(Struct, frozen=True):
-    """A word in which a shell fills in files: its parts, with anything between them."""
+    """A word in which a shell fills in file names: its parts, with anything between them."""
 
     parts: tuple[str, ...]
 
@@ -54,12 +54,12 @@ _OWN = re.compile(
     "`(ulimit -c unlimited|hangtop(?: core| doctor| dump| nettest| numerics| diagnose --ras"
     "| run(?: -- COMMAND)?| flight(?: --trigger| --allow-inject)?)?)`"
 )
-"""Commands that sentences of ours quote. They have nothing in them that anybody else has chosen."""
+"""Commands that hangtop's own sentences quote. They contain no text from outside."""
 _FIX = re.compile(
     rf"(?!{SAID}|{SAYS})(?:.*: )?(sudo hangtop|hangtop --sudo|hangtop --via ssh"
     r"|pip install (?:--upgrade )?py-spy|apt-get install (?:strace|gdb))"
 )
-"""Those that fixes of ours end with."""
+"""Commands at the end of hangtop's own fixes."""
 Word = str | int | Sign | Glob
 
 
@@ -68,35 +68,35 @@ class HiddenWordError(ValueError):
 
 
 class Command(Struct, frozen=True):
-    """A command of a node's shell, or one of hangtop's own that is about a process there."""
+    """A command for a node's shell, or a hangtop command about a process on the node."""
 
     node: str
-    """Where it is to be run; empty where that is anywhere, or said in words."""
+    """The node to run it on; empty where that is any node, or named in words."""
     words: tuple[Word, ...]
     why: str = ""
-    """What is said before it."""
+    """Text before the command."""
 
     def __post_init__(self) -> None:
-        """Refuse a text in place of words: a shell would take it apart."""
+        """Refuse a plain text in place of words: a shell would split it."""
         if not isinstance(self.words, tuple):
             raise TypeError("a command is made of words")
 
 
 class Advice(str):
-    """Words for a person, in which nothing is meant to be pasted."""
+    """Words for a person, without anything to paste."""
 
     __slots__ = ()
 
 
 Step = Advice | Command
-"""One thing to do next. A plain text is none."""
+"""One next step. A plain text is none."""
 
 
 def spell(words: Iterable[Word]) -> str:
-    """Write words as the text that makes a shell run them, each of them whole.
+    """Return shell text for words, each of them quoted whole.
 
     Raises:
-        HiddenWordError: the text would hold what no screen shows as it is, or is too long.
+        HiddenWordError: the text would contain characters that no screen shows, or is too long.
     """
     text = " ".join(map(_spelt, words)).replace(f" {_THEN}", ";")
     if len(text) > MAX_COMMAND:
@@ -109,20 +109,20 @@ class Spelt(NamedTuple):
 
     text: str
     command: str = ""
-    """The command in it, as it stands there; empty where there is none."""
+    """The command within the text; empty where there is none."""
 
 
 def quoting(text: str) -> Spelt:
-    """Return a text with the command of ours that it quotes, if it does."""
+    """Return a text with the hangtop command that it quotes, if any."""
     quoted = _OWN.search(text) or _FIX.fullmatch(text)
     return Spelt(text, quoted[1] if quoted is not None else "")
 
 
 def shown(step: Step) -> Spelt:
-    """Write a step for a person.
+    """Return a step as it is shown.
 
     Raises:
-        TypeError: it is a plain text.
+        TypeError: the step is a plain text.
     """
     if isinstance(step, Advice):
         return quoting(clean(step, 600))
@@ -142,7 +142,7 @@ def texts(steps: Iterable[Step]) -> tuple[str, ...]:
 
 
 def spelt_or_why(words: Iterable[Word]) -> str:
-    """Write words for a shell, or why that cannot be done."""
+    """Return shell text for words, or the reason why there is none."""
     try:
         return spell(words)
     except HiddenWordError as error:
@@ -164,20 +164,20 @@ def _spelt(word: Word) -> str:
 
 
 def is_shown(text: str) -> bool:
-    """Whether every character of a text is on the screen where the text is."""
+    """Return whether a screen shows every character of a text."""
     return is_plain(text) and "  " not in text
 
 
 def operand(path: str) -> str:
-    """Return a path as a program takes it for one, whatever it begins with."""
+    """Return a path that a program takes for a path even if it begins with a dash."""
     return f"./{path}" if path.startswith("-") else path
 
 
 def stored(words: Iterable[str]) -> str:
-    """Write words as a text that `words_of` reads: to be kept, not to be shown."""
+    """Return words as a text that `words_of` reads: to be stored, not shown."""
     return shlex.join(words)
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text that `stored` has written, or `spell` without signs."""
+    """Return the words of a text that `stored` wrote, or `spell` without signs."""
     return tuple(shlex.split(text))

@@ -1,6 +1,6 @@
-"""The words for what a probe says would help: a node chooses one of these, and writes none.
+"""The texts of fixes: a node chooses one by name, and writes none.
 
-What is not one of them is shown as what the node said, and never as a command of ours.
+Any other text is shown as the node's words, and never as a command of hangtop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TEXTS: Mapping[str, str] = {
     names.RAS_LOG: "NCCL_DEBUG=INFO tells where RAS listens, or why it does not",
     names.RAS_SAFE: "a later NCCL (2.29.2); or --ras=anyway, where the job is lost in any case",
 }
-"""By name; `{}` stands for the argument."""
+"""Texts by name; `{}` stands for the argument."""
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}|uid [0-9]{1,10}")
 """User names, also of directory services (`DOMAIN\\name`, `name@domain`)."""
 _WITHOUT_ARGUMENT = frozenset(
@@ -56,48 +56,48 @@ _AS_USER = re.compile(
     )
 )
 _HOLDERS = ("failure", "trial", "py_spy", "ranks", "capabilities")
-"""Fields of messages in which there may be a fix."""
+"""Fields of messages that may contain a fix."""
 
 
-def text(said: str | None) -> str | None:
-    """Return the words for a fix as a probe names it."""
-    if not said:
+def text(fix_name: str | None) -> str | None:
+    """Return the text of the fix that a probe names."""
+    if not fix_name:
         return None
-    name, _, argument = said.partition(" ")
+    name, _, argument = fix_name.partition(" ")
     words = TEXTS.get(name)
     if words is not None and ("{}" in words) == bool(_ARGUMENT.fullmatch(argument)):
         return words.format(argument)
-    return SAID + clean(said, 300).replace("`", "'")
+    return SAID + clean(fix_name, 300).replace("`", "'")
 
 
 def is_ours(words: str) -> bool:
-    """Whether a text is one of the fixes above, word for word; also as it is for another node."""
+    """Return whether a text is a fix from the table above, or its form for another node."""
     return words in _WITHOUT_ARGUMENT or bool(_AS_USER.fullmatch(words))
 
 
 def denied(why: str, fix: str | None) -> str:
-    """Return why a process cannot be read, with the words for the fix behind a semicolon."""
+    """Return why a process cannot be read, followed by a semicolon and the fix."""
     words = text(fix)
     why = clean(why).replace("; ", ", ")
     return f"{why}; {words}" if words else why
 
 
 def worded(value: T) -> T:
-    """Return a decoded message with words for every fix in it."""
+    """Return a decoded message with the text of every fix in it."""
     changed: Any = value
     if isinstance(value, dict):
-        changed = {key: worded(one) for key, one in value.items()}
+        changed = {key: worded(part) for key, part in value.items()}
     elif isinstance(value, tuple):
-        changed = tuple(worded(one) for one in value)
+        changed = tuple(worded(part) for part in value)
     elif isinstance(value, msgspec.Struct):
         changes: dict[str, Any] = {
             name: worded(held)
             for name in _holders(type(value))
             if isinstance(held := getattr(value, name), msgspec.Struct | dict | tuple)
         }
-        said = getattr(value, "fix", None)
-        if said is not None:
-            changes["fix"] = text(said)
+        fix_name = getattr(value, "fix", None)
+        if fix_name is not None:
+            changes["fix"] = text(fix_name)
         changed = msgspec.structs.replace(value, **changes) if changes else value
     result: T = changed
     return result

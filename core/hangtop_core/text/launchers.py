@@ -1,4 +1,4 @@
-"""What launchers were told, and tell their ranks: command lines and variables of training."""
+"""Command lines of launchers and the variables they set for ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "WORLD_SIZES",
 ]
 MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
-"""What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
+"""Defaults of torchrun for `--master-port` and in `--rdzv-endpoint`: torch 2.13,
 torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
 RANKS = (
     *launchers.every("ranks"),
@@ -44,15 +44,15 @@ LOCAL_RANKS = launchers.every("local_ranks")
 WORLD_SIZES = launchers.every("worlds")
 LOCAL_SIZES = launchers.every("local_sizes")
 NODE_RANKS = launchers.every("nodes")
-"""Variables in which launchers tell a rank its number, that on its node, how many ranks there are
-of all nodes and there, and the number of its node."""
-ELASTIC = frozenset(one.name for one in launchers.TABLE if one.starts == "agent")
+"""Variables in which launchers give a rank its number, local rank, world size, local world size and
+node rank."""
+ELASTIC = frozenset(launcher.name for launcher in launchers.TABLE if launcher.starts == "agent")
 """Launchers that run torch's agent, which hosts a store."""
 NUMBERING = tuple(
-    (one.worlds[0], number, one.name)
-    for one in launchers.TABLE
-    for number in (*one.ranks, *one.pmi_ranks, *one.tasks)[:1]
-    if number != "RANK" and one.worlds
+    (launcher.worlds[0], number, launcher.name)
+    for launcher in launchers.TABLE
+    for number in (*launcher.ranks, *launcher.pmi_ranks, *launcher.tasks)[:1]
+    if number != "RANK" and launcher.worlds
 )
 """World size, rank and name of launchers that number every rank by variables of their own."""
 LOOKED_FOR = f"{', '.join(RANKS[:-1])} or {RANKS[-1]}"
@@ -60,7 +60,7 @@ LOOKED_FOR = f"{', '.join(RANKS[:-1])} or {RANKS[-1]}"
 
 
 def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
-    """Return the first of some variables that is a number, of eight digits at most."""
+    """Return the first of the variables that is a number, of eight digits at most."""
     for name in names:
         text = environ.get(name)
         if text and text.isdecimal() and len(text) < 9:
@@ -69,33 +69,33 @@ def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
 
 
 def starts_together(launcher: str | None, environs: Iterable[Mapping[str, str]]) -> bool:
-    """Whether who started ranks starts all of a node at once, so that one that lacks was there.
+    """Return whether a launcher starts all ranks of a node at once.
 
-    A program of the user's own may start one after another; in a Slurm job it is below srun, and
-    hands its own SLURM_LOCALID down to all.
+    A program of the user's own may start ranks one after another; in a Slurm job it runs below
+    srun, and passes its own SLURM_LOCALID on to all.
     """
-    known = launchers.named(launcher or "")
-    if known is None or not known.tasks:
-        return known is not None and known.starts != "one by one"
-    told = (number_in(env, known.local_ranks) for env in environs)
-    given = [one for one in told if one is not None]
+    entry = launchers.named(launcher or "")
+    if entry is None or not entry.tasks:
+        return entry is not None and entry.starts != "one by one"
+    numbers = (number_in(env, entry.local_ranks) for env in environs)
+    given = [number for number in numbers if number is not None]
     return len(given) == len(set(given))
 
 
 def most_specific(names: Iterable[str | None]) -> str | None:
-    """Return the launcher that the table has first, of those that ranks of one job are told by.
+    """Return the launcher that comes first in the table, among those named for one job.
 
-    Frames of Lightning name a rank only while it is in them.
+    Frames of Lightning identify a rank only while it is in them.
     """
-    known = set(names)
-    found = (one.name for one in launchers.TABLE if one.name in known)
-    return next(found, None) or max(filter(None, known), default=None)
+    candidates = set(names)
+    matches = (launcher.name for launcher in launchers.TABLE if launcher.name in candidates)
+    return next(matches, None) or max(filter(None, candidates), default=None)
 
 
 def launch_options(cmdline: Sequence[str]) -> Mapping[str, str]:
-    """Return torchrun's own options, those before the script, dashes as underscores.
+    """Return torchrun's own options, those before the script, with dashes as underscores.
 
-    Source: torch 2.13 torch/distributed/run.py; ``--rdzv-id 7`` and ``--rdzv-id=7`` both count.
+    Source: torch 2.13 torch/distributed/run.py; ``--rdzv-id 7`` and ``--rdzv-id=7`` are both valid.
     """
     return _launch_options(*cmdline)
 
@@ -116,25 +116,25 @@ def _launch_options(*cmdline: str) -> Mapping[str, str]:
 
 
 def spans_nodes(cmdline: Sequence[str]) -> bool:
-    """Whether a torchrun was told that there are others on other nodes."""
+    """Return whether the options of a torchrun name other nodes."""
     return launch_options(cmdline).get("nnodes", "1") not in ("1", "1:1")
 
 
 def endpoint(cmdline: Sequence[str]) -> tuple[str, str] | None:
-    """Return host and port at which a torchrun meets those on other nodes, where it was told."""
+    """Return host and port of a torchrun's rendezvous with other nodes, or None without one."""
     options = launch_options(cmdline)
-    told = options.get("rdzv_endpoint", "")
-    if not told and "master_addr" in options:
-        told = f"{options['master_addr']}:{options.get('master_port', MASTER_PORT)}"
-    host, colon, port = told.rpartition(":")
+    address = options.get("rdzv_endpoint", "")
+    if not address and "master_addr" in options:
+        address = f"{options['master_addr']}:{options.get('master_port', MASTER_PORT)}"
+    host, colon, port = address.rpartition(":")
     if not colon:
-        host, port = told, RENDEZVOUS_PORT
+        host, port = address, RENDEZVOUS_PORT
     host = host.strip("[]")
     return (host, port) if host and port.isdecimal() and port != "0" else None
 
 
 def announced_world_size(cmdline: Sequence[str]) -> int | None:
-    """Return how many ranks a torchrun will start, where it was told plain numbers."""
+    """Return how many ranks a torchrun will start, where its options are plain numbers."""
     options = launch_options(cmdline)
     per_node, nodes = options.get("nproc_per_node", "1"), options.get("nnodes", "1")
     if per_node.isdecimal() and nodes.isdecimal() and len(per_node + nodes) < 9:
@@ -149,9 +149,9 @@ def script(cmdline: Sequence[str]) -> str | None:
 
 
 def program(cmdline: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the script with its arguments: the same for all ranks of a job; None without one.
+    """Return the script with its arguments, equal for all ranks of a job; None without one.
 
-    The local rank that old launchers append is left out.
+    The local rank that old launchers append is omitted.
     """
     at = _script_at(cmdline)
     if at is None:

@@ -1,6 +1,6 @@
-"""Many node names as people write them: ``gpu[01-16]``, by ClusterShell.
+"""Compact notation for many node names, ``gpu[01-16]``, by ClusterShell.
 
-Only its notation is used here, nothing of it that looks up groups or reaches a node.
+Only its notation is used here, none of its group lookup or transports.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def library() -> Any:
     """Return the module `ClusterShell.NodeSet`, imported without reading a `defaults.conf`.
 
-    It would read one at its import, also of the Python prefix. Nothing in it concerns hangtop,
-    which runs none of ClusterShell's workers; a broken one would be an error of every command.
+    ClusterShell would read one at its import, also from the Python prefix. Nothing in it concerns
+    hangtop, which runs none of ClusterShell's workers; a broken file would break every command.
     """
     read = ConfigParser.read
     setattr(ConfigParser, "read", lambda *_: [])  # noqa: B010
@@ -35,9 +35,9 @@ def library() -> Any:
 
 
 def _bound_merging(kind: Any) -> None:
-    """Let many names with several numbers, as of `ip-10-0-37-204`, stay as they are in a set.
+    """Leave many names with several numbers, as in `ip-10-0-37-204`, unmerged in a set.
 
-    ClusterShell compares each with each to draw them together: of 4,000 that takes 10 s.
+    ClusterShell compares all pairs to merge them, which takes 10 s for 4,000 names.
     """
     merge = kind._fold_multivariate_merge
 
@@ -48,19 +48,19 @@ def _bound_merging(kind: Any) -> None:
 
 
 def combined(
-    expression: str, names_of: Callable[[str], Iterable[str]], most: int
+    expression: str, names_of: Callable[[str], Iterable[str]], limit: int
 ) -> list[str] | None:
     """Return the names of a set, each once, in the order of ClusterShell.
 
-    Operators work from left to right, as there, where they take quadratic time for names with
-    several numbers. ``names_of`` gives the names of a part without any operator; None where all
-    parts together have more than ``most``.
+    Operators work from left to right, as in ClusterShell, which takes quadratic time for names with
+    several numbers. ``names_of`` gives the names of a part without any operator. Return None where
+    all parts together have more than ``limit`` names.
     """
     nodes: set[str] = set()
     for operator, part in _PART.findall(f",{expression}")[:-1] if expression else ():
         names = set(names_of(part or operator))  # an operator alone is refused
-        most -= len(names)
-        if most < 0:
+        limit -= len(names)
+        if limit < 0:
             return None
         if operator == "&":
             nodes &= names
@@ -81,16 +81,16 @@ def _order(name: str) -> tuple[str, list[tuple[int, str]]]:
 def fold(names: Iterable[str]) -> str:
     """Return ``gpu[01-16]`` for a set of node names, cleaned; ``""`` for none.
 
-    Names that ClusterShell cannot read as such, or would take for sets, are joined by commas.
+    Names that ClusterShell cannot parse, or would take for sets, are joined by commas.
     """
     return _fold(tuple(sorted({clean(name) for name in names})))
 
 
 @lru_cache(maxsize=64)
 def _fold(names: tuple[str, ...]) -> str:
-    """A thousand names take 50 ms, and screens ask for the same ones every second."""
+    """Fold names, with a cache: a thousand take 50 ms, and screens repeat them every second."""
     if len(names) < 2 or any("[" in name for name in names):
-        # Somebody's word: of `a[0-99999999]` all numbers would be made.
+        # A name from outside: `a[0-99999999]` would be expanded to all its numbers.
         return ",".join(names)
     if len(names) > MAX_MERGED:
         return ",".join(_fold_each_number(names) if all(map(is_name, names)) else names)
@@ -124,9 +124,9 @@ def _range(numbers: list[str]) -> str:
 
 MAX_NAMES = 20_000
 MAX_MERGED = 256
-"""Names with several numbers of which each is compared with each to fold them."""
+"""Maximum names with several numbers that are compared pairwise to fold them."""
 MAX_TEXT = 1 << 20
-"""Characters of a set: 16,384 names of 64."""
+"""Maximum characters of a set: 16,384 names of 64."""
 _PART = re.compile(r"([,!&^]?)((?:\[[^\]]*\]?|[^\[,!&^])*)")
 _DIGIT_RUN = re.compile(r"([0-9]+)")
 _BRACKETS = re.compile(r"\[([^\]]*)")
@@ -135,12 +135,12 @@ _AFTER_DIGITS = re.compile(r"(?<![0-9])([0-9]+)\[([0-9,/-]+)\]")
 _DIGITS = 18
 
 
-def is_bounded(text: str, most: int) -> bool:
-    """Whether the ranges of a set are written in plain digits, and of ``most`` numbers at most.
+def is_bounded(text: str, limit: int) -> bool:
+    """Return whether a set's ranges are written in plain digits, with ``limit`` numbers at most.
 
-    ClusterShell makes all numbers of a range as soon as it has read it, and takes for one what
-    Python does: `99_999_999`, ` 99999999`, digits of other scripts, and `1-2-99999999` for one that
-    begins with -1. A range that goes down is none, also to it, but only when it comes to it.
+    ClusterShell expands a range as soon as it has read it, and accepts what Python does:
+    `99_999_999`, ` 99999999`, digits of other scripts, and `1-2-99999999` as a range from -1. It
+    also refuses a descending range, but only when it expands it.
     """
     count = 0
     for _, part in _PART.findall(text):
@@ -151,11 +151,11 @@ def is_bounded(text: str, most: int) -> bool:
                 return False
             names *= max(numbers, 1)
         count += names
-    return count <= most
+    return count <= limit
 
 
 def _count(inside: str) -> int | None:
-    """Return how many numbers ranges have; None where they are no plain ones."""
+    """Return how many numbers ranges have; None where they are not plain."""
     count = 0
     for part in filter(None, inside.split(",")):
         bounds = _RANGE.fullmatch(part)
@@ -169,25 +169,25 @@ def _count(inside: str) -> int | None:
 
 
 def digits_inside(text: str) -> str:
-    """Return a set with digits before a range taken into it: `gpu1[8-12]` is `gpu[18-19,110-112]`.
+    """Return a set with digits before a range moved into it: `gpu1[8-12]` is `gpu[18-19,110-112]`.
 
-    Slurm and pdsh mean that. ClusterShell puts the digits before both ends, which makes 95 names of
-    these five, and of `99999999[1-10]` more than there is memory for. The set has to be bounded.
+    Slurm and pdsh mean this. ClusterShell puts the digits before both ends, which makes 95 names
+    instead of five, and for `99999999[1-10]` exhausts the memory. The set must be bounded.
     """
     return _AFTER_DIGITS.sub(_take_in, text)
 
 
-def _take_in(found: re.Match[str]) -> str:
-    digits, parts = found[1], []
-    for one in found[2].split(","):
-        bounds = _RANGE.fullmatch(one)
+def _take_in(match: re.Match[str]) -> str:
+    digits, parts = match[1], []
+    for span in match[2].split(","):
+        bounds = _RANGE.fullmatch(span)
         if bounds is None:
-            return found[0]  # it is told as in any other set
+            return match[0]  # reported as in any other set
         first, last, step = bounds[1], bounds[2] or bounds[1], bounds[3]
         if len(first) == len(last):
-            parts.append(digits + one.replace("-", f"-{digits}"))
+            parts.append(digits + span.replace("-", f"-{digits}"))
         elif first.startswith("0") and first != "0":
-            return found[0]
+            return match[0]
         elif step:
             every = range(int(first), int(last) + 1, max(int(step), 1))
             parts += [f"{digits}{number}" for number in every]
@@ -198,7 +198,7 @@ def _take_in(found: re.Match[str]) -> str:
 
 
 def _of_one_width(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The parts of a range in which all numbers have as many digits."""
+    """Yield the parts of a range in which all numbers have equally many digits."""
     while first <= last:
         end = min(10 ** len(str(first)) - 1, last)
         yield first, end
@@ -206,7 +206,7 @@ def _of_one_width(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def unfold(text: str) -> list[str]:
-    """Return the names of a set such as ``gpu[01-16]``; none where it cannot be read as one."""
+    """Return the names of a set such as ``gpu[01-16]``; none where it cannot be parsed."""
     if len(text) > MAX_TEXT or not is_bounded(text, MAX_NAMES):
         return []
     sets = library()

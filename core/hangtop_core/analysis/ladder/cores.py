@@ -23,7 +23,7 @@ def rung(check: Check, fact: Fact | None) -> Rung:
         why = fact.why if fact is not None else None
         return skipped(NAME, clean(why or "core_pattern is not known"))
     place = understand(fact.path, uses_pid=fact.version == "pid")
-    where = clean(f"cores go {place.told}", 300)
+    where = clean(f"cores go {place.text}", 300)
     if place.off:
         return warning(NAME, "nobody leaves a core: core_pattern is empty", PATTERN_FIX)
     limited = [r for r in check.ranks if r.core_size == 0] if place.limited else []

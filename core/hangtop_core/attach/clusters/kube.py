@@ -1,4 +1,4 @@
-"""Pods of a Kubernetes job as nodes, by `kubectl` in the person's own context."""
+"""Pods of a Kubernetes job as nodes, by `kubectl` in the user's own context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hangtop_core.attach.clusters.pod_retries import without_earlier
 from hangtop_core.attach.clusters.pods import NAME, Pod, PodList
 from hangtop_core.attach.ways import subprocesses
 from hangtop_core.attach.ways.command import CommandLauncher, Template
-from hangtop_core.attach.ways.reasons import COMMANDS, Fix, Known
+from hangtop_core.attach.ways.reasons import COMMANDS, Fix, KnownEnding
 from hangtop_core.attach.ways.targets import MAX_NODES
 from hangtop_core.errors import UsageError
 from hangtop_core.text.clean import clean, plural
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30.0
 MAX_OUTPUT = 64 * 1024 * 1024
-"""Bytes that kubectl may print: some five thousand pods."""
+"""Maximum bytes of kubectl's output: some five thousand pods."""
 MAX_LISTED = 20
 _SELECTOR = re.compile(r"[A-Za-z0-9_./=!,() -]{1,1000}")
 _RUNS_PYTHON = (
     "for p in /proc/[0-9]*; do readlink $p/exe; cat $p/comm; done 2>/dev/null | grep -q python"
 )
-"""No variable tells: operators give RANK to every container, and to what is executed there."""
+"""Variables do not show it: operators give RANK to every container, and to commands in it."""
 
 _FAILURES = (
     (
@@ -58,7 +58,7 @@ _FAILURES = (
     ),
 )
 _ENDINGS = (
-    Known(
+    KnownEnding(
         re.compile(r"Error from server \(Forbidden\): (.{1,200})"),
         "denied",
         r"you may not execute anything in it: \1",
@@ -67,21 +67,23 @@ _ENDINGS = (
             ("kubectl", "auth", "can-i", "create", "pods/exec"),
         ),
     ),
-    Known(
+    KnownEnding(
         re.compile(r"Unauthorized|must be logged in"),
         "denied",
         "the cluster does not accept your login",
         Fix("log in to it again; this has to work", ("kubectl", "get", "pods")),
     ),
-    Known(re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True),
-    Known(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
-    Known(
+    KnownEnding(
+        re.compile(r'pods "[^"]*" not found'), "unreachable", "its pod is gone", retry=True
+    ),
+    KnownEnding(re.compile(r"in a completed pod"), "unreachable", "its pod has ended"),
+    KnownEnding(
         re.compile(r"not have a host assigned"),
         "unreachable",
         "its pod waits for a node",
         retry=True,
     ),
-    Known(
+    KnownEnding(
         re.compile(r"container not found|is not running|not created|is waiting to start"),
         "unreachable",
         "its container does not run",
@@ -91,10 +93,10 @@ _ENDINGS = (
 
 
 class Wanted(NamedTuple):
-    """Which pods are meant."""
+    """The pods that `--kube` names."""
 
     namespace: str | None
-    """None: that of the context."""
+    """Namespace; None is that of the context."""
     name: str | None
     selector: str | None
 
@@ -102,10 +104,10 @@ class Wanted(NamedTuple):
 def parse(text: str) -> Wanted:
     """Read ``[NAMESPACE/]NAME`` or ``[NAMESPACE/]SELECTOR``.
 
-    The name of a label may have a ``/``, too, but then a dot before it, which no namespace has.
+    The name of a label may also have a ``/``, but then a dot before it, which no namespace has.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     head, slash, tail = text.partition("/")
     has_namespace = bool(slash) and "." not in head and "=" not in head
@@ -137,11 +139,11 @@ class KubeLauncher(CommandLauncher):
 
     @property
     def via(self) -> str:  # type: ignore[override]
-        """By kubectl, and where the pod runs."""
+        """Return kubectl, and where the pod runs."""
         return f"kubectl ({self._where})"
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say why kubectl ended: by what was wrong with the pod before, where something was."""
+        """Return why kubectl ended: the pod's earlier trouble, if it had one."""
         ending = super().explain(code, stderr, was_ready)
         if self._trouble and not was_ready and ending.state == "unreachable":
             ending = ending._replace(reason=self._trouble, fix=None)
@@ -152,9 +154,9 @@ class KubeLauncher(CommandLauncher):
 
 
 def launchers(text: str, login: Login) -> list[KubeLauncher]:
-    """Return a launcher for each pod of what ``text`` names.
+    """Return a launcher for each pod that ``text`` names.
 
-    Not for those that are complete, or that failed and were started again.
+    Completed pods, and failed ones that were replaced, are left out.
 
     Raises:
         UsageError: kubectl cannot be asked, or there is no such pod, or none of them runs.
@@ -162,19 +164,19 @@ def launchers(text: str, login: Login) -> list[KubeLauncher]:
     wanted = parse(text)
     pods = without_earlier([pod for pod in _pods(wanted) if not pod.has_ended])
     chosen: dict[tuple[str, ...], str] = {}
-    found = []
+    pod_launchers = []
     for pod in sorted(pods, key=lambda pod: pod.status.phase != "Running"):
         names = pod.candidates()
         if names not in chosen:
             chosen[names] = _container(pod, names)
-        found.append(KubeLauncher(pod, chosen[names], login))
+        pod_launchers.append(KubeLauncher(pod, chosen[names], login))
     order = {pod.name: number for number, pod in enumerate(pods)}
-    return sorted(found, key=lambda launcher: order[launcher.node])
+    return sorted(pod_launchers, key=lambda launcher: order[launcher.node])
 
 
-def summary(found: Sequence[KubeLauncher]) -> str:
-    """Say which pods are looked at, and where they are."""
-    pods = [launcher.pod for launcher in found]
+def summary(pod_launchers: Sequence[KubeLauncher]) -> str:
+    """Return which pods are observed, and where they run."""
+    pods = [launcher.pod for launcher in pod_launchers]
     hosts = {pod.spec.node_name for pod in pods if pod.spec.node_name}
     gpus = sum(pod.gpus for pod in pods)
     where = f"on {plural(len(hosts), 'node')}" + (f" with {plural(gpus, 'GPU')}" if gpus else "")
@@ -251,13 +253,15 @@ def _none(wanted: Wanted, pods: Sequence[Pod]) -> UsageError:
         counts[pod.job] = counts.get(pod.job, 0) + 1
     jobs = [f"{clean(job, 80)} ({plural(count, 'pod')})" for job, count in counts.items()]
     more = f", and {len(jobs) - MAX_LISTED} more" if len(jobs) > MAX_LISTED else ""
-    there = f"There is: {', '.join(jobs[:MAX_LISTED])}{more}" if jobs else "It has no pods at all."
-    other = "Another namespace: --kube NAMESPACE/NAME"
-    return UsageError(f"no pod of {_what(wanted)}", f"{there}\n{other}")
+    jobs_line = (
+        f"There is: {', '.join(jobs[:MAX_LISTED])}{more}" if jobs else "It has no pods at all."
+    )
+    hint = "Another namespace: --kube NAMESPACE/NAME"
+    return UsageError(f"no pod of {_what(wanted)}", f"{jobs_line}\n{hint}")
 
 
 def _container(pod: Pod, names: tuple[str, ...]) -> str:
-    """Return the container that Python runs in; the first of ``names`` where that does not tell."""
+    """Return the container that runs Python; the first of ``names`` if none is found."""
     if len(names) > 1 and pod.status.phase == "Running":
         for name in names:
             where = ("-n", pod.metadata.namespace, pod.name, "-c", name)

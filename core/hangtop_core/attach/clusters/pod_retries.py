@@ -1,7 +1,7 @@
-"""Pods that were started again: of those with one index the newest counts, the earlier are history.
+"""Replaced pods: of pods with one index only the newest counts.
 
-A Job starts another pod in place of one that failed (backoffLimit), under another name, and keeps
-the failed one; so do JobSet and the operators that make Jobs.
+A Job starts another pod in place of a failed one (backoffLimit), under another name, and keeps the
+failed one; so do JobSet and the operators that create Jobs.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _PARTS = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "volcano.sh/task-spec",
 )
-"""Labels that say which part: of a PyTorchJob the master, or the workers."""
+"""Labels that name the part: of a PyTorchJob the master, or the workers."""
 _FAILED = "Failed"
 
 Seat = tuple[str, ...]
 
 
 def without_earlier(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods, but for those in whose place another was started, in their order."""
+    """Return the pods without those that were replaced, in their order."""
     seats: dict[Seat, list[Pod]] = {}
     for pod in pods:
         seats.setdefault(_seat(pod), []).append(pod)
     left: list[Pod] = []
-    for seat, some in seats.items():
-        left += _earlier(some) if _has_index(seat) else _replaced(some)
+    for seat, seat_pods in seats.items():
+        left += _earlier(seat_pods) if _has_index(seat) else _replaced(seat_pods)
     earlier = {id(pod) for pod in left}
     return [pod for pod in pods if id(pod) not in earlier]
 
 
 def _seat(pod: Pod) -> Seat:
-    """What a pod and the one in its place have in common: job, part and index."""
+    """Return what a pod and its replacement have in common: job, part and index."""
     labels = pod.metadata.labels
     indices = [labels.get(name, "") for name in _INDICES]
     return (pod.job, *(labels.get(name, "") for name in _PARTS), *indices)
@@ -58,20 +58,22 @@ def _has_index(seat: Seat) -> bool:
 
 
 def _earlier(pods: Iterable[Pod]) -> list[Pod]:
-    """All but the newest; of several that run none is left out."""
+    """Return all failed pods but the newest pod; running ones are kept."""
     ordered = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
     return [pod for pod in ordered[:-1] if pod.status.phase == _FAILED]
 
 
 def _replaced(pods: Iterable[Pod]) -> list[Pod]:
-    """Those without an index that failed, each with one that was started later in its place."""
+    """Return the failed pods without an index that a later pod replaces."""
     ordered = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)
     failed = [pod for pod in ordered if pod.status.phase == _FAILED]
-    free, found = list(ordered), []
+    free, replaced = list(ordered), []
     for pod in failed:
         born = pod.metadata.creation_timestamp
-        later = next((one for one in free if one.metadata.creation_timestamp > born), None)
+        later = next(
+            (candidate for candidate in free if candidate.metadata.creation_timestamp > born), None
+        )
         if later is not None:
             free.remove(later)
-            found.append(pod)
-    return found
+            replaced.append(pod)
+    return replaced

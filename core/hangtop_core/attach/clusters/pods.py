@@ -1,7 +1,7 @@
-"""Pods as the API server describes them: of which job, on which node, and why one does not run.
+"""Pods as the API server describes them: job, node, and why a pod does not run.
 
-What `kubectl get -o json` prints is foreign: it is decoded into these, and names are checked
-before they are words of a command.
+The output of `kubectl get -o json` is untrusted: it is decoded into these types, and names are
+checked before they become words of a command.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ JOB_LABELS = (
     "job-name",
 )
 """Labels that hold the name of a pod's job: PyTorchJob and MPIJob (Kubeflow), TrainJob and JobSet,
-RayJob, Volcano, LeaderWorkerSet, Job. What is above a Job comes before it."""
+RayJob, Volcano, LeaderWorkerSet, Job. Owners of a Job come before it."""
 _OF_RAYJOB = r"-(?:raycluster-)?[a-z0-9]{5}"
-"""What KubeRay adds to the name of a RayJob for that of its cluster."""
+"""Suffix that KubeRay adds to the name of a RayJob for its cluster."""
 _GPUS = ("gpu", "gaudi")
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
-"""Names of pods, namespaces and containers, and of the jobs they are of."""
+"""Names of pods, namespaces and containers, and of their jobs."""
 
 
 def _is_gpu(resource: str) -> bool:
-    """Whether a resource such as `nvidia.com/gpu` or `nvidia.com/mig-1g.5gb` is GPUs."""
+    """Return whether a resource such as `nvidia.com/gpu` or `nvidia.com/mig-1g.5gb` is a GPU."""
     maker, _, kind = resource.rpartition("/")
     return bool(maker) and (kind in _GPUS or kind.startswith("mig-"))
 
@@ -45,19 +45,19 @@ class _Named(Struct):
 
 
 class Metadata(Struct, rename="camel"):
-    """What a pod is called, and of what it is."""
+    """Name, labels and owners of a pod."""
 
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     creation_timestamp: str = ""
-    """As `2026-01-31T12:00:00Z`."""
+    """Creation time, as `2026-01-31T12:00:00Z`."""
     owner_references: list[_Named] = []
 
 
 class Resources(Struct):
-    """What a container may use."""
+    """Resource limits of a container."""
 
     limits: dict[str, str | int] = {}
 
@@ -70,21 +70,21 @@ class Container(Struct):
 
     @property
     def gpus(self) -> int:
-        """GPUs, or parts of some, that it has."""
+        """Return the number of its GPUs, or parts of GPUs."""
         limits = self.resources.limits.items()
         counts = (str(count) for key, count in limits if _is_gpu(key))
         return sum(int(count) for count in counts if re.fullmatch(r"[0-9]{1,4}", count))
 
 
 class Spec(Struct, rename="camel"):
-    """What a pod is made of."""
+    """Node and containers of a pod."""
 
     node_name: str = ""
     containers: list[Container] = []
 
 
 class Reason(Struct, rename="camel"):
-    """Why something is as it is."""
+    """The reason of a condition or of a container's state."""
 
     type: str = ""
     status: str = ""
@@ -99,7 +99,7 @@ class Reason(Struct, rename="camel"):
 
 
 class ContainerState(Struct):
-    """Why a container does not run, where it does not."""
+    """Why a container does not run, if it does not."""
 
     waiting: Reason | None = None
     terminated: Reason | None = None
@@ -113,7 +113,7 @@ class ContainerStatus(Struct):
 
 
 class Status(Struct, rename="camel"):
-    """How a pod gets on."""
+    """State of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -131,24 +131,24 @@ class Pod(Struct):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self.metadata.name
 
     @property
     def has_valid_names(self) -> bool:
-        """Whether its names are such that a command can have them."""
+        """Return whether its names can be words of a command."""
         containers = (container.name for container in self.spec.containers)
         names = (self.name, self.metadata.namespace, *containers)
         return bool(self.spec.containers) and all(NAME.fullmatch(name) for name in names)
 
     @property
     def job(self) -> str:
-        """The name of its job, or its own."""
+        """Return the name of its job, or its own."""
         labels = self.metadata.labels
         return next((labels[label] for label in JOB_LABELS if label in labels), self.name)
 
     def is_of(self, name: str) -> bool:
-        """Whether it is this pod, or of the job of this name."""
+        """Return whether the name is that of this pod or of its job."""
         labels = self.metadata.labels
         names = {labels[label] for label in JOB_LABELS if label in labels}
         names.update((self.name, *(owner.name for owner in self.metadata.owner_references)))
@@ -157,12 +157,12 @@ class Pod(Struct):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all its containers."""
+        """Return the number of GPUs of all its containers."""
         return sum(container.gpus for container in self.spec.containers)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is complete, and nothing of it runs any more."""
+        """Return whether it is complete, so that nothing of it runs any more."""
         return self.status.phase == "Succeeded"
 
     def candidates(self) -> tuple[str, ...]:
@@ -174,9 +174,13 @@ class Pod(Struct):
         return tuple(sorted(names, key=lambda name: name != default))
 
     def trouble(self, container: str) -> str:
-        """Say why ``container`` of it does not run; ``""`` where it does."""
+        """Return why its ``container`` does not run; ``""`` if it does."""
         status = self.status
-        states = [one.state for one in status.container_statuses if one.name == container]
+        states = [
+            status_of.state
+            for status_of in status.container_statuses
+            if status_of.name == container
+        ]
         blocked = _first_reason([state.waiting or state.terminated for state in states])
         if status.phase == "Running":
             return f"container {container} does not run: {blocked}" if blocked else ""
@@ -188,7 +192,7 @@ class Pod(Struct):
 
 
 class PodList(Struct):
-    """What `kubectl get pods` prints."""
+    """The output of `kubectl get pods`."""
 
     items: list[Pod] = []
 

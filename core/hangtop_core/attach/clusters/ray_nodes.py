@@ -1,7 +1,7 @@
 """The nodes of a Ray cluster, as Ray's dashboard knows them: by `ray list nodes`, or by HTTP.
 
-Ray is never imported here: the command is the person's own, with its settings and tokens. Where
-there is none, the dashboard is asked itself for what that command prints (its state API).
+Ray is never imported here: the command is the user's own, with its settings and tokens. Without it,
+the dashboard itself is asked for the same data (its state API).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AUTO = "auto"
-"""Instead of an address: the Ray that `ray` finds from here, by RAY_ADDRESS or on this machine."""
+"""Value for the address: the Ray that `ray` finds from here, by RAY_ADDRESS or on this machine."""
 PATIENCE_S = 60.0
-"""`ray` itself waits for half a minute for an address that nobody answers at."""
+"""`ray` itself waits for half a minute for an address without an answer."""
 MAX_OUTPUT = 16 * 1024 * 1024
 MOST = 10_000
-"""Nodes that Ray lists at most."""
+"""Maximum nodes that Ray lists."""
 _ADDRESS = re.compile(r"(https?://)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]{0,250}:\d{1,5}/?")
 _FAILURES = (
     (
@@ -58,7 +58,7 @@ _FAILURES = (
 
 
 class RayNode(Struct):
-    """One node, alive or not."""
+    """One node, alive or dead."""
 
     node_ip: str
     state: str = ""
@@ -77,7 +77,7 @@ class _Answer(Struct):
 
 
 class RayNodes(NamedTuple):
-    """The nodes of a cluster that are alive, and what is to be said of the others."""
+    """The live nodes of a cluster, and a notice about the others."""
 
     names: tuple[str, ...]
     notice: str
@@ -87,7 +87,7 @@ def ask(address: str) -> RayNodes:
     """Return the nodes of the cluster at ``HOST:PORT`` or ``http://HOST:PORT``, or of `AUTO`.
 
     Raises:
-        UsageError: there is none, or it cannot be asked.
+        UsageError: there is no cluster, or it cannot be asked.
     """
     if address != AUTO and not _ADDRESS.fullmatch(address):
         raise UsageError(
@@ -106,7 +106,7 @@ def ask(address: str) -> RayNodes:
 
 
 def _notice(alive: Collection[str], listed: Iterable[RayNode]) -> str:
-    """Say which nodes are looked at, and which have died and did not come back."""
+    """Return which nodes are observed, and which have died and not come back."""
     dead = {node.node_ip for node in listed if node.state != "ALIVE"} - set(alive)
     text = f"looking at the {plural(len(alive), 'node')} of Ray"
     return f"{text}; dead: {clean(nodesets.fold(dead), 200)}" if dead else text
@@ -130,18 +130,18 @@ def _listed(address: str) -> list[RayNode]:
         raise UsageError(f"`ray` cannot be run: {error.strerror}") from error
     if done.code:
         raise _failure(done.err)
-    # What logs write comes before it, on lines of their own.
+    # Log output comes before it, on lines of its own.
     return _decoded(done.out[max(done.out.find("[{"), 0) :], list[RayNode])
 
 
 def _by_http(address: str) -> list[RayNode]:
-    """Ask a dashboard for what `ray list nodes` asks it for."""
+    """Return the nodes from the dashboard, which `ray list nodes` asks too."""
     if not address.startswith("http"):
         raise UsageError(
             "--ray needs the `ray` command, and there is none on this machine",
             "Activate its environment, or name the dashboard: --ray http://HEAD:8265",
         )
-    import urllib.request  # which is slow to import, and seldom needed
+    import urllib.request  # slow to import, and seldom needed
     from http.client import HTTPException
 
     url = f"{address.rstrip('/')}/api/v0/nodes?limit={MOST}"

@@ -1,12 +1,12 @@
 """The engine in a process of its own, for many nodes.
 
-One thread of Python runs at a time, and a thousand connections that are opened within a second want
-it for each call to the kernel, while another thread reads what nodes say. So the engine gets an
-interpreter, and a processor, of its own; it loads nothing but itself. Orders go to it and events
-come back through pipes: a head, and as many bytes as that says. Both ends are the same hangtop.
+One thread of Python runs at a time, and a thousand connections that are opened within a second need
+it for each system call, while another thread reads the messages of nodes. So the engine gets an
+interpreter, and a CPU, of its own; it loads only itself. Orders and events pass through pipes: a
+header, and as many bytes as the header says. Both ends are the same version of hangtop.
 
-It ends with us, and all connections with it: its standard input does. If it ends before, all
-connections are closed, and those that are made again get a new one.
+The process ends with hangtop, and so do its connections, because its standard input ends. If it
+ends earlier, all connections are closed, and new ones get a new process.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 MANY = 64
-"""Connections up to which a thread does; the engine of more gets a process."""
+"""Maximum number of connections that run on a thread; for more, the engine gets a process."""
 ENGINES = 2
-"""Threads there, each with connections of its own: starting a child keeps one waiting until that
-has executed its program, which takes the kernel half a millisecond and more."""
+"""Threads of that process, each with connections of its own: starting a child blocks a thread until
+the child has executed its program, which takes the kernel half a millisecond or more."""
 DESCRIPTORS = 65536
-"""Open files that its process may have, and ours, where the machine lets it: three for each
-connection there, one here. Many shells allow 1,024."""
+"""Open files allowed to both processes, as far as the machine permits: the engine's has three for
+each connection, hangtop's has one. Many shells allow 1,024."""
 
 _HEAD = Struct("<cIQ")
-"""What it is, the connection, and how many bytes follow."""
+"""Type of the frame, connection number, and number of bytes that follow."""
 _READ = 256 * 1024
 _WRITE = 64 * 1024
-"""Bytes of events that are written without waiting for more: what a pipe holds."""
+"""Bytes of events from which they are written without waiting for more: what a pipe holds."""
 _CREDIT = MAX_UNREAD // 8
-"""Bytes dealt with of a connection that are worth telling."""
+"""Consumed bytes of a connection from which they are reported."""
 _MOST = 1 << 30
-"""Bytes of one order or event; more is none."""
+"""Maximum bytes of one order or event; larger ones are errors."""
 _CODE = """\
 import sys
 sys.path[:0] = sys.argv[1:]
@@ -73,21 +73,21 @@ def engine(sink: Callable[[Event], None], connections: int) -> Engine:
 
 
 def allow_descriptors() -> None:
-    """Let this process open `DESCRIPTORS` files, or as many as the machine lets it."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
+    """Let this process open `DESCRIPTORS` files, or as many as the machine permits."""
+    now, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = DESCRIPTORS if maximum == resource.RLIM_INFINITY else min(DESCRIPTORS, maximum)
     if now != resource.RLIM_INFINITY and now < enough:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, maximum))
 
 
 class ApartEngine:
-    """`Engine` that hands everything on to a `PipeEngine` in another process."""
+    """`Engine` that forwards everything to a `PipeEngine` in another process."""
 
     def __init__(self, sink: Callable[[Event], None]) -> None:
-        """``sink`` gets every event, on a thread of ours; it must not block or raise."""
+        """``sink`` gets every event, on a thread of this class; it must not block or raise."""
         self._sink = sink
         self._lock = threading.Lock()
-        self._house: _House | None = None
+        self._process: _EngineProcess | None = None
         self._last = 0
         self._open: set[int] = set()
         self._pids: dict[int, int] = {}
@@ -96,18 +96,18 @@ class ApartEngine:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the process: it loads while others do."""
+        """Start the process, which loads meanwhile."""
         allow_descriptors()  # each ssh has a log here: see `ssh.OwnWords`
-        with self._lock, contextlib.suppress(OSError):  # which the first connection tells
-            self._housed()
+        with self._lock, contextlib.suppress(OSError):  # reported by the first connection
+            self._running_process()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Kill every connection, and end the process."""
         with self._lock:
             self._stopped = True
-            house = self._house
-        if house is not None:
-            house.end(timeout)
+            process = self._process
+        if process is not None:
+            process.end(timeout)
 
     def open(self, node: str, argv: Sequence[str], errors: bool = False) -> int:
         """Start ``argv`` and return its number; a start that fails is a `Closed` event."""
@@ -118,7 +118,7 @@ class ApartEngine:
                 self._open.add(conn)
                 order = json.dumps([node, *map(os.fsdecode, argv)]).encode()
                 try:
-                    self._housed().order(b"E" if errors else b"O", conn, order)
+                    self._running_process().order(b"E" if errors else b"O", conn, order)
                 except OSError as error:
                     self._unstarted(conn, error)
         return conn
@@ -140,32 +140,32 @@ class ApartEngine:
         self._order(b"K", conn)
 
     def consumed(self, conn: int, size: int) -> None:
-        """Say that ``size`` bytes of lines were dealt with."""
+        """Note that ``size`` bytes of lines were handled."""
         self._credit[conn] = credit = self._credit.get(conn, 0) + size
         if credit >= _CREDIT:
             self._credit[conn] = 0
             self._order(b"D", conn, b"%d" % credit)
 
     def pid(self, conn: int | None) -> int | None:
-        """Return the child's process, as long as it is there."""
+        """Return the pid of the child while it exists."""
         return self._pids.get(conn) if conn is not None else None
 
     def rest(self, seconds: float) -> None:
-        """Hand out what comes up to so many seconds later, all of it at once."""
+        """Deliver events up to so many seconds later, all of them at once."""
         if seconds != self._rest:
             self._rest = seconds
             self._order(b"R", 0, b"%f" % seconds)
 
     def _order(self, what: bytes, conn: int, data: bytes = b"") -> None:
         with self._lock:
-            if self._house is not None and (conn in self._open or not conn):
-                self._house.order(what, conn, data)
+            if self._process is not None and (conn in self._open or not conn):
+                self._process.order(what, conn, data)
 
-    def _housed(self) -> _House:
-        if self._house is None:
-            self._house = _House(self._came, self._ended)
+    def _running_process(self) -> _EngineProcess:
+        if self._process is None:
+            self._process = _EngineProcess(self._came, self._ended)
             self._rest = 0.0
-        return self._house
+        return self._process
 
     def _unstarted(self, conn: int, error: OSError) -> None:
         self._open.discard(conn)
@@ -173,7 +173,7 @@ class ApartEngine:
         self._sink(Closed(conn, None, reason.encode(), error.errno or errno.EIO))
 
     def _came(self, what: bytes, conn: int, data: bytes) -> None:
-        """Take an event, on the thread that reads them."""
+        """Handle an event, on the thread that reads them."""
         if what == b"P":
             self._pids[conn] = int(data)
         elif what == b"X":
@@ -183,11 +183,11 @@ class ApartEngine:
             kind = Lines if what == b"L" else Errors
             self._sink(kind(conn, data.split(b"\n"), len(data) + 1))
 
-    def _ended(self, house: _House) -> None:
-        """Close what was open: its process is gone, and with it all of its connections."""
+    def _ended(self, process: _EngineProcess) -> None:
+        """Close the open connections: their process has ended."""
         with self._lock:
-            if self._house is house:
-                self._house = None
+            if self._process is process:
+                self._process = None
             left = sorted(self._open)
         for conn in left:
             self._close(conn, Closed(conn, None, _ENDED))
@@ -202,32 +202,34 @@ class ApartEngine:
         self._sink(closed)
 
 
-class _House:
-    """One process with an engine in it: a thread writes to it, and one reads."""
+class _EngineProcess:
+    """A process with an engine in it, a thread that writes to it, and one that reads."""
 
     def __init__(
-        self, came: Callable[[bytes, int, bytes], None], ended: Callable[[_House], None]
+        self, came: Callable[[bytes, int, bytes], None], ended: Callable[[_EngineProcess], None]
     ) -> None:
         self._came, self._ended = came, ended
-        folders = {str(Path(str(one.__file__)).parents[1]) for one in (version, hangtop_probe)}
+        folders = {
+            str(Path(str(module.__file__)).parents[1]) for module in (version, hangtop_probe)
+        }
         self._child = Child([sys.executable, "-ISc", _CODE, *sorted(folders)])
-        os.close(self._child.stderr)  # whatever it says there, our screen is not the place
+        os.close(self._child.stderr)  # its messages do not belong on the screen
         for fd in (self._child.stdin, self._child.stdout):
             os.set_blocking(fd, True)
         self._orders: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name="hangtop-events", daemon=True)
-        for one in (
+        for thread in (
             threading.Thread(target=self._write, name="hangtop-orders", daemon=True),
             self._reader,
         ):
-            one.start()
+            thread.start()
 
     def order(self, what: bytes, conn: int, data: bytes) -> None:
-        """Have it written; never waits."""
+        """Queue an order to be written, without waiting."""
         self._orders.put((_HEAD.pack(what, conn, len(data)), data))
 
     def end(self, timeout: float) -> None:
-        """Let it kill all connections and end, or kill it."""
+        """Let the process kill all connections and end, or kill it."""
         self._orders.put(None)
         self._reader.join(timeout)
         if self._reader.is_alive():
@@ -235,7 +237,7 @@ class _House:
             self._reader.join(timeout)
 
     def _write(self) -> None:
-        # Where it is gone, its reader tells that.
+        # If the process has ended, the reader reports it.
         with contextlib.suppress(OSError), open(self._child.stdin, "wb") as stdin:
             while (order := self._orders.get()) is not None:
                 stdin.writelines(order)
@@ -243,7 +245,7 @@ class _House:
                     stdin.flush()
 
     def _read(self) -> None:
-        # What is no event ends it: better anew than waiting for what nobody will say.
+        # Anything but an event ends it: a new process is better than an endless wait.
         with contextlib.suppress(ValueError, TypeError):
             for what, conn, data in _frames(self._child.stdout):
                 self._came(what, conn, data)
@@ -260,7 +262,7 @@ class _Frame(NamedTuple):
 
 
 def _frames(fd: int) -> Iterator[_Frame]:
-    """Yield what comes, until there is no more; raises `ValueError` for what is longer than any."""
+    """Yield frames until the end; raise `ValueError` for a frame that is too long."""
     held = bytearray()
     while piece := os.read(fd, _READ):
         held += piece
@@ -276,24 +278,24 @@ def _frames(fd: int) -> Iterator[_Frame]:
         del held[:at]
 
 
-class _Telling(PipeEngine):
+class _ServedEngine(PipeEngine):
     """An engine within the process."""
 
-    said = threading.Lock()
+    output_lock = threading.Lock()
 
     def __init__(self) -> None:
         super().__init__(self.tell)
         self._unsaid = bytearray()
 
     def open_as(self, conn: int, node: str, argv: list[str], errors: bool) -> None:
-        """Start ``argv`` under the number that it has got already."""
+        """Start ``argv`` under a number that was assigned before."""
         self._order("open", conn, (node, argv, errors))
 
     def tell(self, event: Event) -> None:
-        """Write down an event."""
+        """Write an event."""
         if isinstance(event, Closed):
-            said = [event.code, event.unstarted, os.fsdecode(event.stderr)]
-            self._say(b"X", event.conn, json.dumps(said).encode())
+            ending = [event.code, event.unstarted, os.fsdecode(event.stderr)]
+            self._say(b"X", event.conn, json.dumps(ending).encode())
         else:
             what = b"L" if isinstance(event, Lines) else b"E"
             self._say(what, event.conn, b"\n".join(event.lines))
@@ -309,31 +311,32 @@ class _Telling(PipeEngine):
             self._handed_out()
 
     def _handed_out(self) -> None:
-        # Together: each write wakes the other end, and takes its interpreter from what it does.
+        # All at once: each write wakes the other end, and takes the interpreter from its other
+        # work.
         whole, self._unsaid = memoryview(self._unsaid), bytearray()
-        # Where nobody listens any more, orders end, too.
-        with self.said, contextlib.suppress(BrokenPipeError):
+        # If the reader is gone, orders end, too.
+        with self.output_lock, contextlib.suppress(BrokenPipeError):
             while whole:
                 whole = whole[os.write(1, whole) :]
 
 
 def serve() -> None:
-    """Be the engine's process: orders on standard input, events on standard output."""
+    """Run the engine's process: orders on standard input, events on standard output."""
     allow_descriptors()
-    engines = [_Telling() for _ in range(ENGINES)]
-    for one in engines:
-        one.start()
+    engines = [_ServedEngine() for _ in range(ENGINES)]
+    for engine in engines:
+        engine.start()
     for what, conn, data in _frames(0):
         if what == b"R":
-            for one in engines:
-                one.rest(float(data))
+            for engine in engines:
+                engine.rest(float(data))
         else:
             _obey(engines[conn % ENGINES], what, conn, data)
-    for one in engines:
-        one.stop()
+    for engine in engines:
+        engine.stop()
 
 
-def _obey(engine: _Telling, what: bytes, conn: int, data: bytes) -> None:
+def _obey(engine: _ServedEngine, what: bytes, conn: int, data: bytes) -> None:
     if what in (b"O", b"E"):
         node, *argv = json.loads(data)
         engine.open_as(conn, node, argv, what == b"E")

@@ -1,7 +1,8 @@
-"""What a node needs and may not have: the probe, py-spy and pynvml, from this installation.
+"""Components that a node may need: the probe, py-spy and pynvml, from this installation.
 
-Nothing has to be installed on a node. The first thing sent over a new connection is the boot,
-`hangtop_probe.wire.boot`; it answers what the node lacks, and only that is sent.
+Nothing has to be installed on a node. The first data sent over a new connection are the boot,
+`hangtop_probe.wire.boot`; it answers which components are missing on the node, and only those are
+sent.
 """
 
 from __future__ import annotations
@@ -37,30 +38,31 @@ if TYPE_CHECKING:
     from hangtop_probe.wire.server import Push
 
 _QUOTABLE = {ord(sign): instead for sign, instead in zip("!$%^`", ".,/:[", strict=True)}
-"""Signs of base85 that a shell or pdsh may read even within single quotes, and others for them."""
+"""Characters of base85 that a shell or pdsh may interpret even within single quotes, and their
+substitutes."""
 PUSHED = (
     "import base64,bz2,io,sys,zlib;"
     f"w=sys.argv[1].translate(dict({[(ord(new), old) for old, new in _QUOTABLE.items()]}));"
     "r=io.BytesIO(bz2.decompress(base64.b85decode(w)));"
     "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
 )
-"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument.
+"""The form of `boot.BOOT` where nothing can be sent over stdin: all of it is in one argument.
 
-bz2 makes of this source a fifth less than zlib, base85 a sixteenth less than base64, and an
-argument is limited.
+The length of an argument is limited: bz2 makes this source a fifth smaller than zlib does, base85 a
+sixteenth smaller than base64.
 """
 PACKAGE = Path(hangtop_probe.__file__).parent
 
 
 class BootMessage(Struct, frozen=True):
-    """What the boot says; exactly one of `missing`, `done` and `error` is there."""
+    """A message of the boot; exactly one of `missing`, `done` and `error` is set."""
 
     python: Text = ""
     arch: Text = ""
     missing: list[str] | None = None
-    """Pieces to send, in this order."""
+    """Components to send, in this order."""
     done: dict[str, Text | None] | None = None
-    """Where each piece is used from: shared, cache or memory."""
+    """Where each component is used from: shared, cache or memory."""
     error: Text | None = None
     text: Text | None = None
     path: Text | None = None
@@ -78,14 +80,14 @@ def opening(keep: bool = True) -> bytes:
 
 
 def pushed(order: Push, keep: bool = True) -> str:
-    """Return boot, probe and all it is to do as one word for `PUSHED`, in single quotes."""
+    """Return boot, probe and all its orders as one word for `PUSHED`, in single quotes."""
     data = _opening(keep, order) + _block(cachedir.pack(_source(_pack(order))), level=0)
     word = base64.b85encode(bz2.compress(data)).decode("ascii").translate(_QUOTABLE)
     return f"'{word}'"
 
 
 def unpushed(word: str) -> bytes:
-    """Return what `pushed` has packed."""
+    """Return the data that `pushed` has packed."""
     signs = {ord(new): old for old, new in _QUOTABLE.items()}
     return bz2.decompress(base64.b85decode(word.strip("'").translate(signs)))
 
@@ -124,18 +126,18 @@ def _together(names: Sequence[str], bare: bool = False) -> str:
 
 
 def _alone(source: bytes) -> str:
-    """Leave out the imports from the probe's other modules, which are a part of the same text."""
+    """Remove the imports of the probe's other modules, which are part of the same text."""
     lines = source.decode().split("\n")
-    for found in ast.parse(source).body:
-        if isinstance(found, ast.ImportFrom) and found.level:
-            lines[found.lineno - 1 : found.end_lineno] = [""] * (
-                (found.end_lineno or found.lineno) - found.lineno + 1
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            lines[statement.lineno - 1 : statement.end_lineno] = [""] * (
+                (statement.end_lineno or statement.lineno) - statement.lineno + 1
             )
     return "\n".join(lines)
 
 
 def relay(nodes: Sequence[str]) -> bytes:
-    """Return what goes before the boot where one command serves all these nodes."""
+    """Return the code before the boot where one command serves all these nodes."""
     code = _together(PARTS)
     call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
     boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
@@ -143,7 +145,7 @@ def relay(nodes: Sequence[str]) -> bytes:
 
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:
-    """Yield those of the named pieces that exist; compressing py-spy takes about 0.3 s, once."""
+    """Yield the named components that exist; compressing py-spy takes about 0.3 s, once."""
     for name in names[:3]:
         if name == "probe":
             yield _probe()
@@ -153,10 +155,12 @@ def pieces(names: Sequence[str]) -> Iterator[bytes]:
             yield _packed(pynvml)
 
 
-def refusal(said: BootMessage) -> Ending:
-    """Say what it means that the boot gave up."""
-    if said.error == "old-python":
-        reason = f"{clean(said.path or 'its python3', 200)} is Python {clean(said.python, 20)}"
+def refusal(message: BootMessage) -> Ending:
+    """Return the meaning of a boot that gave up."""
+    if message.error == "old-python":
+        reason = (
+            f"{clean(message.path or 'its python3', 200)} is Python {clean(message.python, 20)}"
+        )
         oldest = ".".join(map(str, boot.OLDEST))
         return Ending(
             "no-python",
@@ -166,7 +170,7 @@ def refusal(said: BootMessage) -> Ending:
                 "hangtop --python PATH, or --init 'COMMAND' that puts a newer python3 on PATH"
             ),
         )
-    text = clean(said.text or said.error or "", 200)
+    text = clean(message.text or message.error or "", 200)
     return Ending("unreachable", f"the probe could not be sent: {text}", retry=True)
 
 
@@ -187,24 +191,24 @@ def _block(data: bytes, level: int = 6) -> bytes:
 
 @functools.cache
 def _source(asked: frozenset[str] | None = None) -> dict[str, bytes]:
-    """Return the probe's modules; with ``asked`` what answers these requests, without texts."""
-    found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
+    """Return the probe's modules; with ``asked`` only those for these requests, without texts."""
+    sources: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
     if asked is None:
-        return found
-    from hangtop_probe.probe import MODULES  # all of the probe: its text is sent without
+        return sources
+    from hangtop_probe.probe import MODULES  # the whole probe: its text is sent without it
 
     names: set[str] = set()
     more = [*_ALWAYS, *(MODULES[op] for op in asked)]
     while more:
         for name in _files(more.pop()):
-            if name in found and name not in names:
+            if name in sources and name not in names:
                 names.add(name)
-                more += _imported(name, found[name])
-    return {name: _bare(found[name]) for name in names}
+                more += _imported(name, sources[name])
+    return {name: _bare(sources[name]) for name in names}
 
 
 def _files(module: str) -> Iterator[str]:
-    """Yield the file that a module of the probe may be, and those of the packages it is in."""
+    """Yield the possible file of a module of the probe, and those of the packages it is in."""
     parts = module.split(".")[1:]
     yield "/".join(parts) + ".py"
     for length in range(len(parts) + 1):
@@ -212,7 +216,7 @@ def _files(module: str) -> Iterator[str]:
 
 
 _ALWAYS = ("hangtop_probe.__main__", "hangtop_probe.gpu.nvmlread")
-"""What starts the probe, and what it runs by its file."""
+"""The modules that start the probe, and that it runs by file name."""
 _PACKS = tuple(
     frozenset(pack.split())
     for pack in (
@@ -223,21 +227,21 @@ _PACKS = tuple(
         "descriptors holders log core numerics recorder check",
     )
 )
-"""Requests of which any may be asked of one probe over pdsh, beside `watch`, `stacks` and `clean`.
+"""Sets of requests that one probe over pdsh may get, beside `watch`, `stacks` and `clean`.
 
-A node that can keep what was sent keeps one probe for each of these, so they are few. The other
-requests need a probe that can be told something.
+A node that can keep components keeps one probe for each set, so there are few. The other requests
+need a probe with an input.
 """
 
 
 def _pack(order: Push) -> frozenset[str]:
-    """Return the requests that a probe for ``order`` has to know."""
-    asked = {message.get("op") for some in order.requests.values() for message in some}
+    """Return the set of requests that a probe for ``order`` must support."""
+    asked = {message.get("op") for messages in order.requests.values() for message in messages}
     return next(pack for pack in _PACKS if asked & _PACKS[-1] <= pack)
 
 
 def _imported(file: str, source: bytes) -> Iterator[str]:
-    """Name the probe's modules that the one in ``file`` imports, and all else it imports of it."""
+    """Yield the modules of the probe that ``file`` imports, and all other names from them."""
     package = ".".join([PACKAGE.name, *file.split("/")[:-1]])
     for node in _running(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -255,13 +259,13 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
             more += ast.iter_child_nodes(node)
 
 
-def _is_for_types(one: ast.AST) -> TypeGuard[ast.If]:
-    """Whether this is `if TYPE_CHECKING:`."""
-    return isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"
+def _is_for_types(node: ast.AST) -> TypeGuard[ast.If]:
+    """Return whether a node is `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _bare(source: bytes) -> bytes:
-    """Leave out comments, docstrings and what functions say of types: what runs stays as it was."""
+    """Remove comments, docstrings and annotations of functions, but no code that runs."""
     lines = source.split(b"\n")
     for first, start, last, end, instead in sorted(
         _unneeded(lines, ast.parse(source)), reverse=True
@@ -275,15 +279,15 @@ _TYPING = re.compile(r"^from typing import (?:\(\n(.*?)\n\)|([^\n(]+))\n", re.MU
 
 
 def _used(typing: re.Match[str]) -> str:
-    """Return an import from `typing` of the names that are used although no types are left."""
-    others = typing.string[: typing.start()] + typing.string[typing.end() :]
+    """Return an import from `typing` of the names that are still used without annotations."""
+    code = typing.string[: typing.start()] + typing.string[typing.end() :]
     names = re.findall(r"\w+", typing[1] or typing[2])
-    used = ", ".join(name for name in names if re.search(rf"\b{name}\b", others))
+    used = ", ".join(name for name in names if re.search(rf"\b{name}\b", code))
     return f"from typing import {used}\n" if used else ""
 
 
 def _narrow(code: bytes) -> str:
-    """Leave out comments, blank lines, and blanks before what continues a line."""
+    """Remove comments, blank lines, and indentation of continuation lines."""
     lines = code.decode().split("\n")
     kept = {}
     begins, end = True, 0
@@ -307,24 +311,23 @@ _BETWEEN = (tokenize.ENCODING, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, to
 
 
 def _unneeded(lines: list[bytes], tree: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Yield places that can be left out: first line and column, the last ones, what stands there
-    instead."""
-    for one in _running(tree):
-        yield from _unneeded_statements(one)
-        if isinstance(one, ast.arg) and one.annotation is not None:
-            name = one.col_offset + len(one.arg.encode())
-            yield one.lineno, name, *_end(one.annotation), b""
-        elif isinstance(one, ast.FunctionDef) and one.returns is not None:
-            told = one.returns
-            arrow = lines[told.lineno - 1].rfind(b"->", 0, told.col_offset)
+    """Yield removable places: first line and column, last ones, and the replacement."""
+    for node in _running(tree):
+        yield from _unneeded_statements(node)
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            name = node.col_offset + len(node.arg.encode())
+            yield node.lineno, name, *_end(node.annotation), b""
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None:
+            returned = node.returns
+            arrow = lines[returned.lineno - 1].rfind(b"->", 0, returned.col_offset)
             if arrow >= 0:
-                yield told.lineno, arrow, *_end(told), b""
+                yield returned.lineno, arrow, *_end(returned), b""
 
 
 def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Yield the texts that stand alone in a body, what is for types only, and types of names.
+    """Yield bare texts in a body, statements for types only, and types of names.
 
-    A class keeps that its names have types, without which they were no fields of a NamedTuple.
+    A class keeps annotations, without which its names would be no fields of a NamedTuple.
     """
     in_class = isinstance(parent, ast.ClassDef)
     for body in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
@@ -337,24 +340,24 @@ def _unneeded_statements(parent: ast.AST) -> Iterator[tuple[int, int, int, int, 
                 yield *_end(statement.target), *_end(statement.annotation), kind
 
 
-def _is_text(one: ast.AST) -> bool:
+def _is_text(statement: ast.AST) -> bool:
     return (
-        isinstance(one, ast.Expr)
-        and isinstance(one.value, ast.Constant)
-        and isinstance(one.value.value, str)
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
     )
 
 
-def _end(one: ast.stmt | ast.expr) -> tuple[int, int]:
-    return one.end_lineno or one.lineno, one.end_col_offset or 0
+def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
 @functools.cache
 def _py_spy() -> str | None:
     from hangtop_probe.node import node  # much of the probe
 
-    found = node.find_py_spy()
-    return os.path.realpath(found) if found is not None else None
+    path = node.find_py_spy()
+    return os.path.realpath(path) if path is not None else None
 
 
 @functools.cache

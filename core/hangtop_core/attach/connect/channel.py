@@ -1,4 +1,4 @@
-"""What a command looks like that serves many nodes at once, for the `router` that runs it."""
+"""Protocols of a command that serves many nodes at once, run by the `router`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What one line of a shared child is about."""
+    """The meaning of one line of a shared child."""
 
     node: str
     line: bytes | None = None
-    """A line of this node; of standard error, a reason should its connection end."""
+    """A line of this node; from standard error, a reason should its connection end."""
     over: bool = False
-    """This node's part of the command has ended."""
+    """Whether this node's part of the command has ended."""
     code: int | None = None
-    """With which exit status, where that is known."""
+    """Its exit status, where known."""
 
 
 class Shared(Protocol):
@@ -27,27 +27,27 @@ class Shared(Protocol):
 
     @property
     def argv(self) -> list[str]:
-        """The command."""
+        """Return the command."""
 
     @property
     def opening(self) -> bytes:
-        """What is written to the command before anything else, as it is."""
+        """Return the data that are written to the command first, as they are."""
 
-    def said(self, line: bytes) -> Part | None:
-        """Say whose a line of standard output is; None for nobody's."""
+    def output_part(self, line: bytes) -> Part | None:
+        """Return the node's part in a line of standard output; None for no node."""
 
-    def complained(self, line: bytes) -> Part | None:
-        """Say whom a line of standard error is about; None when about all of them."""
+    def error_part(self, line: bytes) -> Part | None:
+        """Return the node's part in a line of standard error; None for all nodes."""
 
     def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
-        """Return what is written to the command so that ``data`` reaches these nodes only.
+        """Return the data to write to the command so that ``data`` reaches only these nodes.
 
         None for ``data`` is the end of their input.
         """
 
 
 class Order(NamedTuple):
-    """A command of its own that takes requests to nodes, and brings the answers back."""
+    """A command of its own that takes requests to nodes, and returns the answers."""
 
     argv: list[str]
     requests: Mapping[str, Sequence[int]]
@@ -55,7 +55,7 @@ class Order(NamedTuple):
 
 
 class Orders(NamedTuple):
-    """What becomes of what was written to nodes that nothing can be sent to."""
+    """How data written to nodes without an input are delivered."""
 
     commands: Sequence[Order]
     answers: Sequence[tuple[str, bytes]]
@@ -64,60 +64,60 @@ class Orders(NamedTuple):
 
 @runtime_checkable
 class Pushed(Shared, Protocol):
-    """A shared command that has no input: what is written to nodes needs commands beside it.
+    """A shared command without input: data written to nodes need further commands.
 
     It ends in order on a SIGINT.
     """
 
     def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
-        """Say how to get there what was written to nodes."""
+        """Return how data written to nodes are delivered."""
 
     def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
         """Return the answer to a request whose command has ended, in case there was none."""
 
 
 class Action(NamedTuple):
-    """What is to be done for a shared command, beside what is written to its nodes."""
+    """Work for a shared command, beside the data written to its nodes."""
 
     write: bytes
-    """To be written to the command at once, as it is."""
+    """Data to write to the command at once, as they are."""
     argv: list[str] | None
-    """A command to be started beside it."""
+    """A command to start beside it."""
     seconds: float
-    """How long that may take."""
+    """Seconds that the command may take."""
     what: str
-    """What it does, for the log of commands."""
-    said: Sequence[str]
-    """How it ended, or why it is not used, for that log."""
+    """Description of the command, for the log of commands."""
+    outcomes: Sequence[str]
+    """How it ended, or why it is not used, for the log of commands."""
 
 
 @runtime_checkable
 class Carrying(Shared, Protocol):
-    """A shared command that gets what is large to its nodes by another way than its input."""
+    """A shared command that transfers large data to its nodes outside its input."""
 
     def waits(self, node: str, data: bytes | None) -> bool:
-        """Whether ``data`` must not be framed for this node yet."""
+        """Return whether ``data`` must not be framed for this node yet."""
 
     def act(self, mono: float) -> Action:
-        """Return what is to be done at this time of the monotonic clock."""
+        """Return the work that is due at this time of the monotonic clock."""
 
     def acted(self, code: int | None, stderr: str) -> list[bytes]:
-        """Take the end of the command that `act` returned.
+        """Handle the end of the command that `act` returned.
 
-        Return complaints for which this run is to be ended, about nodes that would hold it up.
+        Return complaints about nodes that would block this run, which is to be ended then.
         """
 
 
 class Channel(Protocol):
-    """A command that can serve many nodes. Launchers that name the same object share it."""
+    """A command that can serve many nodes. Launchers that return the same object share it."""
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Everyone who may ask for it: when all of them have, nobody else is waited for."""
+        """Return the nodes that may use it: once all of them have, the run begins."""
 
     @property
     def timing(self) -> Timing | None:
-        """Waits that are special to it; None for those of any connection."""
+        """Return special waits of it; None for those of any connection."""
 
     def begin(self, nodes: Sequence[str]) -> Shared:
         """Prepare a run of it for these nodes."""

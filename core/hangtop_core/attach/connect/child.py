@@ -1,4 +1,4 @@
-"""A child process on pipes, in a session of its own, that can always be got rid of."""
+"""A child process on pipes, in a session of its own, that can always be ended."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GRACE = 0.3
-"""Seconds a child that has closed its output gets to exit by itself."""
+"""Seconds that a child which has closed its output gets to exit."""
 KILL_WAIT = 2.0
-"""Seconds a killed child may take; one in uninterruptible sleep takes longer, and is left."""
+"""Seconds that a killed child may take; one in uninterruptible sleep takes longer, and is left."""
 _FIRST_LOOK, _LAST_LOOK = 0.0005, 0.05
-"""Seconds between two looks whether it has ended, ever longer."""
+"""Seconds between two checks whether it has ended, ever longer."""
 
 
 class Child:
-    """One started process; `stdin`, `stdout` and `stderr` are our non-blocking pipe ends.
+    """One started process; `stdin`, `stdout` and `stderr` are hangtop's non-blocking pipe ends.
 
-    A session of its own keeps the terminal's Ctrl-C away from it, and lets `end` reach the
-    processes it started. It does not outlive us: its standard input ends with us.
+    A session of its own keeps the terminal's Ctrl-C away from the process, and lets `end` reach its
+    children. It does not outlive hangtop: its standard input ends with it.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
-        """Start ``argv``; no other descriptor of ours is open in it.
+        """Start ``argv``; it inherits no other descriptor of hangtop.
 
         Raises:
-            OSError: when it cannot be started.
+            OSError: the process cannot be started.
         """
         ends: list[int] = []
         try:
@@ -55,19 +55,19 @@ class Child:
         self._code: int | None = None
 
     def interrupt(self) -> None:
-        """Send it a SIGINT, for what can end in order."""
+        """Send it a SIGINT, for a program that ends in order on it."""
         if not self._has_ended():
             os.kill(self.pid, signal.SIGINT)
 
     def end(self, at_once: bool = False) -> int | None:
-        """Make sure the process is gone and return its exit status, negative for a signal.
+        """End the process and return its exit status, negative for a signal.
 
         Waits at most `GRACE` + `KILL_WAIT` seconds; None when even a kill did not end it.
         """
         if not at_once and self._ends_within(GRACE):
             return self._code
-        # The group is ours for as long as the leader was not waited for, so no stranger can have
-        # its number.
+        # The process group exists until the leader is waited for, so no other process can have its
+        # number.
         if not self._has_ended():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -86,7 +86,9 @@ class Child:
 
     def _has_ended(self) -> bool:
         if not self._ended:
-            with contextlib.suppress(ChildProcessError):  # ours to wait for, so this is a bug
+            with contextlib.suppress(
+                ChildProcessError
+            ):  # only this class waits for it, so an error is a bug
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
                 if pid == 0:
                     return False
@@ -97,28 +99,28 @@ class Child:
 
 @cache
 def _inherited() -> list[int]:
-    """Return what whoever started us left open for all programs: looked for once.
+    """Return the descriptors that hangtop's parent left open for all programs, found once.
 
-    What Python opens is closed by the start of a program.
+    Descriptors that Python opens are closed when a program is executed.
     """
-    found = []
+    descriptors = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing itself is over
             if int(name) > 2 and os.get_inheritable(int(name)):
-                found.append(int(name))
-    return found
+                descriptors.append(int(name))
+    return descriptors
 
 
 def _pipe() -> list[int]:
-    """Make a pipe; its ends are no standard streams, which the child's are made of one by one."""
+    """Return a pipe whose ends are above the standard streams, which are assigned singly."""
     ends = list(os.pipe())
     for place, fd in enumerate(ends):
         if fd <= 2:  # hangtop was started without that stream
             try:
                 ends[place] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
             except OSError:
-                for one in ends:
-                    os.close(one)
+                for end in ends:
+                    os.close(end)
                 raise
             os.close(fd)
     return ends

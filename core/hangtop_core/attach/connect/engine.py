@@ -1,8 +1,8 @@
-"""The narrow seam to whatever runs connections: `open / write / close_input / kill`, lines back.
+"""The interface to whatever runs connections: `open / write / close_input / kill`, lines back.
 
-`PipeEngine` does it: one thread with one epoll loop for the pipes of all children. A connection
-has to cost little where there are a thousand: not a task, nor an object for each stream. So many
-get it in a process of their own, by `apart`.
+`PipeEngine` implements it: one thread with one epoll loop for the pipes of all children. Each of a
+thousand connections must be cheap: no task, and no object for each stream. For many, `apart` runs
+it in a process of its own.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ READ_SIZE = 64 * 1024
 MAX_UNREAD = 8 * 1024 * 1024
 """Bytes of one connection that may wait for their reader before reading from it is paused."""
 MAX_STDERR = 16 * 1024
-"""Bytes of standard error kept: the last ones, where programs say why they give up."""
+"""Last bytes of standard error that are kept, where programs say why they give up."""
 
 
 class Lines(NamedTuple):
-    """Whole lines that arrived on standard output, without their newlines."""
+    """Complete lines that arrived on standard output, without their newlines."""
 
     conn: int
     lines: list[bytes]
     size: int
-    """Bytes to hand back with `Engine.consumed` once they are dealt with."""
+    """Bytes to hand back with `Engine.consumed` once the lines are handled."""
 
 
 class Errors(NamedTuple):
-    """Whole lines of standard error as they arrive, of a connection that was opened so."""
+    """Complete lines of standard error as they arrive, of a connection opened with ``errors``."""
 
     conn: int
     lines: list[bytes]
     size: int
-    """As that of `Lines`."""
+    """Bytes to hand back, as in `Lines`."""
 
 
 class Closed(NamedTuple):
@@ -54,20 +54,20 @@ class Closed(NamedTuple):
 
     conn: int
     code: int | None
-    """Exit status, negative for a signal; None when it could not be had."""
+    """Exit status, negative for a signal; None when unknown."""
     stderr: bytes
     unstarted: int | None = None
-    """Error number with which starting the child failed on this machine; there was none then."""
+    """Error number of a failure to start the child on this machine; None if it was started."""
 
 
 Event = Lines | Errors | Closed
 
 
 class Engine(Protocol):
-    """Runs one child process per connection and reports what they say.
+    """Runs one child process per connection and reports its output.
 
-    All methods may be called from any thread and return at once. Events of one connection reach
-    the sink in order, on the engine's thread; `Closed` is the last one of a connection.
+    All methods may be called from any thread and return at once. Events of one connection reach the
+    sink in order, on the engine's thread; `Closed` is the last one of a connection.
     """
 
     def start(self) -> None:
@@ -95,26 +95,26 @@ class Engine(Protocol):
         """Kill the child and all of its session; `Closed` follows."""
 
     def consumed(self, conn: int, size: int) -> None:
-        """Say that ``size`` bytes of lines were dealt with, so that more may be read."""
+        """Note that ``size`` bytes of lines were handled, so that more may be read."""
 
     def pid(self, conn: int | None) -> int | None:
-        """Return the child's process, as long as it is there."""
+        """Return the pid of the child while it exists."""
 
     def rest(self, seconds: float) -> None:
-        """Hand out what comes up to so many seconds later, all of it at once.
+        """Deliver events up to so many seconds later, all of them at once.
 
-        Of a thousand nodes that say that nothing is new one speaks at any time: waking up for each
-        costs ten times what reading it does. Orders are obeyed at once all the same.
+        Of a thousand quiet nodes one sends a sign of life at any time: waking up for each costs ten
+        times as much as reading it. Orders are still obeyed at once.
         """
 
 
 class _Connection:
-    """One child, what it has said that is no whole line yet, and what waits to be written."""
+    """One child, its incomplete lines, and the data that wait to be written."""
 
     def __init__(self, conn: int, child: Child, errors: bool) -> None:
         self.conn, self.child = conn, child
         self.cutters = {child.stdout: LineCutter()}
-        """Of what is handed out."""
+        """Cutters of the streams whose lines are delivered."""
         if errors:
             self.cutters[child.stderr] = LineCutter()
         self.stderr = b""
@@ -123,7 +123,7 @@ class _Connection:
         self.paused = False
         self.unwritten = bytearray()
         self.writing: int | None = child.stdin
-        """None once it was closed."""
+        """The input of the child; None once it was closed."""
         self.ends_input = False
 
 
@@ -146,7 +146,7 @@ class PipeEngine:
     def start(self) -> None:
         """Start the engine's thread."""
         self._epoll = select.epoll()
-        self._wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # for what was ordered before
+        self._wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # for earlier orders
         self._epoll.register(self._wake, select.EPOLLIN)
         self._ordered = select.poll()
         self._ordered.register(self._wake, select.POLLIN)
@@ -184,16 +184,16 @@ class PipeEngine:
         self._order("kill", conn)
 
     def consumed(self, conn: int, size: int) -> None:
-        """Say that ``size`` bytes of lines were dealt with."""
+        """Note that ``size`` bytes of lines were handled."""
         self._order("consumed", conn, size)
 
     def pid(self, conn: int | None) -> int | None:
-        """Return the child's process, as long as it is there."""
+        """Return the pid of the child while it exists."""
         connection = self._connections.get(conn) if conn is not None else None
         return connection.child.pid if connection is not None else None
 
     def rest(self, seconds: float) -> None:
-        """Hand out what comes up to so many seconds later, all of it at once."""
+        """Deliver events up to so many seconds later, all of them at once."""
         sooner, self._rest = seconds < self._rest, seconds
         if sooner:
             self._order("wake", 0)
@@ -220,7 +220,7 @@ class PipeEngine:
             for fd, _ in ready:
                 if fd == self._wake:
                     os.eventfd_read(fd)
-                # One that was closed in this round is not there any more, and none is new.
+                # A connection closed in this round is no longer listed, and none is new.
                 elif (connection := self._by_fd.get(fd)) is not None:
                     self._try("moving", connection.conn, fd)
             self._handed_out()
@@ -238,10 +238,10 @@ class PipeEngine:
             os.close(self._wake)
 
     def _handed_out(self) -> None:
-        """Called on the engine's thread when the sink has got all there is for now."""
+        """Called on the engine's thread when the sink has got all present events."""
 
     def _try(self, what: str, conn: int, value: Any) -> None:
-        """Obey an order; what fails there is no matter of the other connections."""
+        """Obey an order; a failure does not affect the other connections."""
         try:
             self._obey(what, conn, value)
         except Exception:
@@ -289,7 +289,7 @@ class PipeEngine:
             self._epoll.unregister(fd)
 
     def _move(self, connection: _Connection, fd: int) -> None:
-        """Read or write what a pipe has or takes."""
+        """Read from a pipe or write to it, as it is ready."""
         if fd == connection.writing:
             self._flush(connection)
         elif data := _read(fd):
@@ -297,12 +297,13 @@ class PipeEngine:
         elif data is not None and fd == connection.child.stdout:
             self._end(connection)
         elif data is not None:
-            # That alone ends nothing, nor keeps anything alive: a grandchild may hold it for long.
+            # The end of standard error ends nothing, nor keeps it alive: a grandchild may hold it
+            # for long.
             connection.reading.remove(fd)
             self._close(fd)
 
     def _take(self, connection: _Connection, fd: int, data: bytes) -> None:
-        """Hand out the lines that ``data`` completes; one that gets no newline is not whole."""
+        """Deliver the lines that ``data`` completes; a line without a newline is incomplete."""
         is_error = fd == connection.child.stderr
         if is_error:
             connection.stderr = (connection.stderr + data)[-MAX_STDERR:]
@@ -314,8 +315,8 @@ class PipeEngine:
         self._sink((Errors if is_error else Lines)(connection.conn, lines, size))
         if connection.unread > MAX_UNREAD and not connection.paused:
             connection.paused = True
-            for one in connection.reading:
-                self._ignore(one)
+            for stream in connection.reading:
+                self._ignore(stream)
 
     def _consume(self, connection: _Connection, size: int) -> None:
         connection.unread -= size
@@ -325,7 +326,7 @@ class PipeEngine:
                 self._listen(connection, fd, select.EPOLLIN)
 
     def _flush(self, connection: _Connection) -> None:
-        """Write what the child takes, and end its input once that is due."""
+        """Write as much as the child accepts, and close its input once that is due."""
         fd = connection.writing
         if fd is None:
             return
@@ -336,7 +337,7 @@ class PipeEngine:
             if fd not in self._by_fd:
                 self._listen(connection, fd, select.EPOLLOUT)
             return
-        except OSError as error:  # it reads no more; how it ends is told by its output
+        except OSError as error:  # it reads no more; its output shows how it ends
             log.info("connection %d: %s", connection.conn, error)
             connection.ends_input = True
         if connection.ends_input:
@@ -351,7 +352,7 @@ class PipeEngine:
         os.close(fd)
 
     def _end(self, connection: _Connection, at_once: bool = False) -> None:
-        """Let the child end, or make it, and say how it did."""
+        """Let the child end, or kill it, and report how it ended."""
         child = connection.child
         if child.stderr in connection.reading and (data := _read(child.stderr)):
             self._take(connection, child.stderr, data)
@@ -365,7 +366,7 @@ class PipeEngine:
 
 
 def _read(fd: int) -> bytes | None:
-    """Return what a pipe has; nothing at its end, None when there is nothing yet."""
+    """Return the data in a pipe; empty at its end, None when there are none yet."""
     try:
         return os.read(fd, READ_SIZE)
     except BlockingIOError:

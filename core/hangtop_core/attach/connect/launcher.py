@@ -1,4 +1,4 @@
-"""What a launcher is: who starts the probe on one node, and says why that failed."""
+"""The protocol of launchers: how the probe is started on one node, and why that failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """What the end of a connection means."""
+    """The meaning of the end of a connection."""
 
     state: NodeState
     reason: str
@@ -24,24 +24,24 @@ class Ending(NamedTuple):
 
     @property
     def fix_text(self) -> str | None:
-        """The fix as it is shown."""
+        """Return the fix as it is shown."""
         return None if self.fix is None else shown(self.fix).text
 
 
 class Wave(NamedTuple):
-    """A limit that connections share: as many log in at the same time, the others wait."""
+    """A limit that connections share: this many log in at the same time, the others wait."""
 
     name: str
     at_once: int
     hold_s: float
-    """Seconds after which one that is still on its way does not hold up others any more."""
+    """Seconds after which a connection that is still logging in does not delay others any more."""
 
 
 class ByHand(NamedTuple):
-    """How a person gets to a node from here, for the commands that a verdict proposes."""
+    """How a person reaches a node from here, for the commands that a verdict proposes."""
 
     shell: tuple[str, ...] | None = None
-    """Runs a command there that is given as one more word; None: it is this machine."""
+    """Command that runs a command there, given as one more word; None on this machine."""
     options: tuple[str, ...] = ()
     """Options with which hangtop reaches that node alone."""
 
@@ -52,49 +52,50 @@ class ByHand(NamedTuple):
 
 
 class Launcher(Protocol):
-    """Knows how to start the probe on one node, and how to read why that failed."""
+    """Starts the probe on one node, and explains failures."""
 
     @property
     def node(self) -> str:
-        """Name of the node, as people know it."""
+        """Return the name of the node, as people know it."""
 
     @property
     def by_hand(self) -> ByHand:
-        """How a person gets there."""
+        """Return how a person reaches the node."""
 
     def argv(self) -> list[str]:
         """Return the command that runs the probe on its own standard input and output."""
 
     @property
     def channel(self) -> Channel | None:
-        """With whom it shares one command that serves them all; None when `argv` is its own.
+        """Return the command that serves several nodes, with this one; None when `argv` is its own.
 
-        Asked before every connection: one that failed may go by itself the next time.
+        This is called before every connection: after a failure the node may get a command of its
+        own.
         """
 
     @property
     def wave(self) -> Wave:
-        """With which others it shares a limit of connections that may be opened at once."""
+        """Return the limit of simultaneous logins that it shares with others."""
 
     @property
     def via(self) -> str:
-        """What the node is reached by at present, in a word or two."""
+        """Return how the node is reached at present, in a word or two."""
 
     @property
     def patience(self) -> float:
-        """Seconds that its command may take to fail, where that is longer than usual."""
+        """Return the seconds that its command may take to fail, where that is longer than usual."""
 
     def opening(self) -> bytes:
-        """Return what is written to the command first, before the probe can say anything."""
+        """Return the data written to the command first, before the probe can send anything."""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say what it means that the command ended with ``code`` and ``stderr``."""
+        """Return the meaning of the command's end with ``code`` and ``stderr``."""
 
     def late(self, stderr: str) -> None:
-        """Take what an earlier command said at its end: it may tell why the present one fails."""
+        """Handle the late output of an earlier command, which may explain the present failure."""
 
     def shell(self) -> list[str] | None:
-        """Return the command that gives a person a shell on the node; None if none is known."""
+        """Return the command that gives a person a shell on the node; None if unknown."""
 
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
@@ -102,7 +103,7 @@ _EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 def ending_of(closed: Closed, launcher: Launcher, stderr: str, was_ready: bool) -> Ending:
-    """Say what it means that a connection is over, or never began."""
+    """Return the meaning of the end of a connection, or of a failed start."""
     if closed.unstarted in _NOT_THERE and launcher.by_hand.shell is None:
         return Ending("no-python", f"cannot start {clean(stderr, 200)}", retry=False)
     if closed.unstarted is not None:
@@ -110,14 +111,14 @@ def ending_of(closed: Closed, launcher: Launcher, stderr: str, was_ready: bool) 
     return launcher.explain(closed.code, stderr, was_ready)
 
 
-def _not_started(number: int, said: str, was_ready: bool) -> Ending:
-    """Say what it means that the command of a connection could not be started on this machine.
+def _not_started(number: int, text: str, was_ready: bool) -> Ending:
+    """Return the meaning of a command that could not be started on this machine.
 
-    A program that is not there will not be in a moment; too many processes, too little memory or
-    whatever else the kernel refuses may well pass. ``number`` is an errno, ``said`` names the
-    program and the error.
+    A missing program will still be missing in a moment; too many processes, too little memory or
+    other refusals of the kernel may pass. ``number`` is an errno, ``text`` names the program and
+    the error.
     """
-    reason = f"this machine cannot start {clean(said, 200)}"
+    reason = f"this machine cannot start {clean(text, 200)}"
     if number in _NOT_THERE:
         return Ending("unreachable", reason, False, Advice("install it here, or put it on PATH"))
     fix = None

@@ -1,8 +1,8 @@
-"""One connection to one probe: its state, its requests, and starting it again.
+"""One connection to one probe: its state, its requests, and restarting it.
 
-A link is driven from outside (lines, endings, the clock) by the session's thread alone and does
-no waiting itself. Whatever a node does becomes a `Node` state with a reason, or a line among its
-noise; no exception leaves a link because of what a node said.
+The session's thread alone drives a link (lines, endings, the clock), which never waits itself.
+Whatever a node does becomes a `Node` state with a reason, or a line among its noise; no message of
+a node raises an exception out of a link.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Link:
         timing: Timing | None = None,
         may_start: Callable[[Link, Moment], bool] | None = None,
     ) -> None:
-        """``may_start`` is asked whether it is this link's turn to connect (again)."""
+        """``may_start`` decides whether it is this link's turn to connect (again)."""
         self.name = launcher.node
         self.state: NodeState = "connecting"
         self.generation = 0
@@ -74,22 +74,22 @@ class Link:
 
     @property
     def can_ask(self) -> bool:
-        """Whether requests can be made now."""
+        """Return whether requests can be made now."""
         return self.conn is not None and self.state in ("ready", "slow")
 
     def on_its_way(self, now: Moment) -> bool:
-        """Whether it is logging in, and has not been at it for so long that others may."""
+        """Return whether it is logging in, and not yet for so long that others may."""
         hold_s = self.launcher.wave.hold_s
         return self.conn is not None and self._pulse.logs_in(now.mono, hold_s)
 
     @property
     def waits(self) -> bool:
-        """Whether it is to connect (again), and has not begun to."""
+        """Return whether it is to connect (again), and has not begun to."""
         return self._retry.at is not None and self.conn is None and not self._closing
 
     @property
     def idle(self) -> bool:
-        """Whether no process of this link is left."""
+        """Return whether no process of this link is left."""
         return self.conn is None and not self._leaving
 
     def start_in_turn(self, now: Moment) -> None:
@@ -102,14 +102,14 @@ class Link:
         """Start the probe."""
         self._retry.at, self._reader = None, Reader()
         self._pulse = Pulse(self.timing, now.mono, self.launcher.patience)
-        way = {"via": self.launcher.via, **self.launcher.by_hand.stored()}
-        self._listener.link_changed(self, way)
+        node_fields = {"via": self.launcher.via, **self.launcher.by_hand.stored()}
+        self._listener.link_changed(self, node_fields)
         self.conn = self._engine.connect(self.launcher)
         if first := self.launcher.opening():
             self._engine.write(self.conn, first)
 
     def retry(self, now: Moment) -> None:
-        """Connect now, whatever the state: asked for by a person."""
+        """Connect now, whatever the state, at a person's request."""
         self._retry.failures = 0
         if not self.can_ask:
             self._drop(now, "connecting", "trying again", again=False)
@@ -121,24 +121,24 @@ class Link:
             self._drop(now, state, reason)
 
     def close(self, now: Moment) -> None:
-        """Let the probe end; `idle` tells when it has."""
+        """Let the probe end; `idle` becomes true when it has."""
         self._closing = True
         self._retry.at = None
         self._fail_all(NodeNotReadyError(f"the session with {self.name} is over"))
         self._abandon(now)
 
     def kill(self) -> None:
-        """Kill whatever of this link is still running."""
+        """Kill all remaining processes of this link."""
         self._leaving.kill()
         if self.conn is not None:
             self._engine.kill(self.conn)
 
     def forgive(self, seconds: float, now: Moment) -> None:
-        """Count so many seconds not as waited: this end had no time to listen."""
+        """Do not count so many seconds as waiting: this end had no time to listen."""
         self._pulse.forgive(seconds, now.mono)
 
     def listens(self, silence: float) -> float:
-        """Let its probe end after so many seconds of our silence, which are returned."""
+        """Let its probe end after so many seconds of silence from here, which are returned."""
         self._pulse.silence = silence
         return silence
 
@@ -153,12 +153,7 @@ class Link:
         on_end: Callable[[Mapping[str, Any] | None, HangtopError | None], None],
         deadline: float | None = None,
     ) -> int | None:
-        """Ask the probe for ``op`` and return the request's id, or None when it cannot be asked.
-
-        ``on_piece`` gets every piece; `BadPieceError` from it is noted. ``on_end`` is called
-        exactly once, with the probe's summary or with an error. ``deadline`` is a time on the
-        monotonic clock.
-        """
+        """Ask the probe for ``op``; return the request's id, or None when it cannot be asked."""
         self.due = 0.0
         if not self.can_ask:
             on_end(None, NodeNotReadyError(f"{self.name} is {self.state}"))
@@ -168,7 +163,7 @@ class Link:
         return request.id
 
     def send_again(self, request_id: int | None, op: str, params: Mapping[str, Any]) -> None:
-        """Send more about a request that is under way."""
+        """Send more data about a request that is under way."""
         if request_id is not None and request_id in self._requests:
             self._send({"op": op, "id": request_id, **params})
 
@@ -180,7 +175,7 @@ class Link:
     # What the engine reports
 
     def on_lines(self, conn: int, lines: list[bytes], now: Moment) -> None:
-        """Take lines of a connection; those of an earlier generation are dropped."""
+        """Handle lines of a connection; those of an earlier generation are dropped."""
         began, self.due = time.thread_time(), 0.0
         for line in lines:
             if conn != self.conn:
@@ -205,20 +200,20 @@ class Link:
         self.due = self._nothing_until()
 
     def _nothing_until(self) -> float:
-        """Until when (monotonic) nothing is to be done unless something comes; 0 where it may."""
+        """Return until when (monotonic) nothing is due without a message; 0 if something is."""
         if self.state != "ready" or self._beat != "good" or self._leaving or self._retry.failures:
             return 0.0
         return min(self._pulse.quiet_until, self._requests.deadline)
 
     def _flooded(self, now: Moment, reason: str, fix: Step | None = None) -> None:
-        """Leave at once a node that sends too much: reading on costs the others."""
+        """Drop a node that sends too much at once: reading on costs the others."""
         conn = self.conn
         self._drop(now, None, reason, fix=fix)
         if conn is not None:
             self._engine.kill(conn)
 
     def on_closed(self, closed: Closed, now: Moment) -> None:
-        """Take the end of a connection."""
+        """Handle the end of a connection."""
         self._leaving.closed(closed.conn)
         text = closed.stderr.decode("utf-8", "replace") + self._requests.failure
         if closed.conn != self.conn:
@@ -262,7 +257,7 @@ class Link:
             self._retry.failures = 0
 
     def _silent(self, reason: str, now: Moment) -> None:
-        """Leave a connection on which nothing comes; the kernel here may know why."""
+        """Drop a silent connection; the local kernel may know why."""
         lost = large_packets.lost(self._engine.pid(self.conn), self._pulse.ready_since is not None)
         fix = large_packets.fix(self.name) if lost else None
         self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
@@ -277,7 +272,7 @@ class Link:
         self._send({"op": "ping", "id": self._requests.add("ping", lambda _: None, pong, None).id})
 
     def table_came(self, now: Moment, pause: float) -> None:
-        """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
+        """Note a piece of the process table, come or due; the next follows in ``pause`` s."""
         self.due = 0.0
         self._pulse.table(now.mono, pause)
         self._see_pulse(now, {})
@@ -327,24 +322,24 @@ class Link:
         self._set(now, "ready", None, **hello.facts())
         self._listener.link_ready(self, hello, now)
 
-    def _boot(self, said: bundle.BootMessage, now: Moment) -> None:
-        """Send what the node lacks; the probe itself speaks once it has all of it."""
+    def _boot(self, message: bundle.BootMessage, now: Moment) -> None:
+        """Send the missing components; the probe itself speaks once it has all of them."""
         if self._pulse.ready_since is not None or self.conn is None:
             return
-        if said.error is not None:
-            ending = bundle.refusal(said)
+        if message.error is not None:
+            ending = bundle.refusal(message)
             self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
-        elif said.missing is not None and not self._pulse.ships:
+        elif message.missing is not None and not self._pulse.ships:
             self._pulse.ship(now.mono)
-            for piece in bundle.pieces(said.missing):
+            for piece in bundle.pieces(message.missing):
                 self._engine.write(self.conn, piece)
-        elif said.why:
-            log.info("%s: not kept on disk: %s", self.name, clean(said.why, 200))
+        elif message.why:
+            log.info("%s: not kept on disk: %s", self.name, clean(message.why, 200))
 
     # Noise
 
     def note(self, text: str) -> None:
-        """Keep a finding about what this node sends."""
+        """Keep a finding about this node's messages."""
         log.warning("%s: %s", self.name, clean(text, 500))
         self._listener.link_changed(self, self._noise.add(1, text))
 
@@ -370,7 +365,7 @@ class Link:
         again: bool = True,
         fix: Step | None = None,
     ) -> None:
-        """Leave the present connection, and plan the next one; no state is that of silence."""
+        """Drop the present connection, and plan the next one; no state means that of silence."""
         self._take_noise()
         self._abandon(now)
         if self._closing:

@@ -1,4 +1,4 @@
-"""Who is told what becomes of a connection."""
+"""The receiver of a link's events."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Link = TypeVar("Link", contravariant=True)
 
 
 class Listener(Protocol[Link]):
-    """Who wants to know what becomes of a link."""
+    """The receiver of a link's events."""
 
     def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
-        """Fields of `model.Node` have changed."""
+        """Handle changed fields of `model.Node`."""
 
     def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
-        """A probe said hello: this is a new connection, nothing was asked of it yet."""
+        """Handle the hello of a probe: the connection is new, and has no requests yet."""

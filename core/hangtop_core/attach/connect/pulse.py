@@ -1,4 +1,4 @@
-"""Whether a probe says hello in time, and still answers: its pings, and its process table."""
+"""Health of a probe's connection: hello in time, answers to pings, process table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from hangtop_core.attach.connect.timing import Timing
 
 Sign = Literal["ping", "sign"]
-"""What to send: what has to be answered, or anything at all."""
+"""What to send: a ping must be answered, a sign need not."""
 Beat = Literal["good", "late", "stalled", "lost"]
 """`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
-come; `lost`: nothing was heard for so long that the connection is given up, also before its hello.
-"""
+come; `lost`: nothing was heard for so long that the connection is given up, also before its
+hello."""
 _STALLED = (
     "it answers, but its process table stands still: something there hangs while /proc is read, "
     "or the node has no time for it"
@@ -21,25 +21,25 @@ _STALLED = (
 
 
 LATENCY_S = 300.0
-"""Seconds between two pings of a node that speaks by itself: they tell how far away it is."""
+"""Seconds between two pings of a node that sends unasked: they measure its latency."""
 SLOW_S = 0.25
 """Seconds for an answer above which the next sign is a ping again: the probe may only have been
-busy, as it is at first, and what that took must not stand as the way to its node."""
+busy, as it is at first, and that time must not stay as the latency of its node."""
 GRACE_S = 1.0
-"""Seconds for which what is to come may be late before a node is asked whether it is there."""
+"""Seconds by which an expected message may be late before a node is pinged."""
 
 
 class Pulse:
-    """One connection's; all times are of the monotonic clock."""
+    """Health of one connection; all times are of the monotonic clock."""
 
     def __init__(self, timing: Timing, now: float, patience: float = 0.0) -> None:
-        """``patience``: seconds it may take to say hello, where that is more than usual."""
+        """``patience`` is the seconds until its hello, where that is more than usual."""
         self.latency: float | None = None
-        """Seconds that the last ping took; taken by whoever shows it."""
+        """Seconds of the last ping; the reader resets it."""
         self.ready_since: float | None = None
         """When the probe said hello; None before."""
         self.ships = False
-        """Whether its node was sent what it lacked: it has logged in."""
+        """Whether missing components were sent to its node, which has logged in then."""
         self.silence = timing.silence
         """Seconds without any message after which its probe ends."""
         self._timing = timing
@@ -48,39 +48,39 @@ class Pulse:
         self._heard = self._next_sign = self._next_ping = now
         self._pinged: float | None = None
         self._table_due: float | None = None
-        """None as long as nothing is watched."""
+        """When the process table is overdue; None while nothing is watched."""
         self._expected = now
-        """Until when it is quiet because it has said so."""
+        """End of the announced silence."""
 
     def ship(self, now: float) -> None:
-        """Note that the node is sent what it lacks: that takes its time."""
+        """Note that missing components are sent to the node, which takes time."""
         self.ships = True
         self._patience = now - self._started + self._timing.ship
 
     def hello(self, now: float) -> None:
-        """Note that the probe speaks: from now on it can be asked whether it is there."""
+        """Note the probe's hello: from now on it can be pinged."""
         self.ready_since = self._expected = now
         self._heard = self._next_sign = self._next_ping = now
 
     def logs_in(self, now: float, hold_s: float) -> bool:
-        """Whether it has yet to log in, and has not been at it for ``hold_s`` seconds."""
+        """Return whether it has yet to log in, and has tried for less than ``hold_s`` seconds."""
         waits = self.ready_since is None and not self.ships
         return waits and now - self._started < hold_s
 
     def heard(self, now: float) -> None:
-        """Note a message, whatever it says."""
+        """Note a message, whatever its content."""
         self._heard = now
 
     def table(self, now: float, pause: float) -> None:
-        """Note a piece of the process table; the next one is to come in ``pause`` seconds."""
+        """Note a piece of the process table; the next one is due in ``pause`` seconds."""
         self._table_due = now + pause + self._timing.table
         self._expected = now + pause + GRACE_S
 
     def due(self, now: float) -> Sign | None:
-        """Say whether to send anything now, and note that this is done.
+        """Return what to send now, if anything, and note that it is sent.
 
-        Where something was heard lately, or is to come only later, only so often that the probe
-        knows that it is listened to, and seldom what has to be answered.
+        After recent messages, or before expected ones, a sign is sent only as often as the probe
+        needs to know that it is heard, and a ping seldom.
         """
         timing = self._timing
         if timing.ping is None or self._pinged is not None or self.ready_since is None:
@@ -93,7 +93,7 @@ class Pulse:
 
     @property
     def quiet_until(self) -> float:
-        """Until when nothing is due, unless something is heard; the past while it is waited for."""
+        """Return until when nothing is due without a message; the past if one is awaited."""
         table = math.inf if self._table_due is None else self._table_due
         if self._timing.ping is None:
             return table
@@ -118,18 +118,18 @@ class Pulse:
     def waiting(self, now: float) -> float:
         """Return for how long the present ping has had no answer, in seconds.
 
-        Where nothing can be asked, for how long nothing was heard.
+        Where no ping is possible, return for how long nothing was heard.
         """
         since = self._heard if self._timing.ping is None else self._pinged
         return 0.0 if since is None else now - since
 
     def beat(self, now: float, clogged: bool = False) -> Beat:
-        """Return how it is; ``clogged`` when what is written to it does not go out."""
+        """Return its health; ``clogged`` says that data written to it do not go out."""
         if self.ready_since is None:
             return "lost" if now - self._started > self._patience else "good"
         waiting, timing = self.waiting(now), self._timing
         if timing.ping is None:
-            # Only what comes by itself can be missed, and only once it is due.
+            # Only unasked messages can be missed, and only once they are due.
             overdue = now - self._table_due if self._table_due is not None else 0.0
             return "lost" if overdue > timing.lost else "late" if overdue > 0.0 else "good"
         if waiting > timing.lost and (clogged or now - self._heard > timing.lost):
@@ -140,7 +140,7 @@ class Pulse:
         return "stalled" if stalled else "good"
 
     def healthy(self, now: float) -> bool:
-        """Whether it has been ready for so long that what failed before counts no more."""
+        """Return whether it has been ready for so long that earlier failures count no more."""
         return self.ready_since is not None and now - self.ready_since > self._timing.healthy
 
     def why(self, beat: Beat, now: float) -> str:
@@ -156,7 +156,7 @@ class Pulse:
         return f"no answer for more than {self._timing.slow:g} s"
 
     def forgive(self, seconds: float, now: float) -> None:
-        """Count so many seconds not as waited."""
+        """Do not count so many seconds as waiting."""
         self._started = min(self._started + seconds, now)
         self._heard = min(self._heard + seconds, now)
         if self._pinged is not None:

@@ -1,4 +1,4 @@
-"""The clocks and the waits of a connection."""
+"""Clocks and time limits of a connection."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import NamedTuple
 from msgspec import Struct
 
 _DOUBLINGS = 64
-"""More than any wait takes to reach its bound; 2.0**1024 is no float."""
+"""More doublings than any wait needs to reach its bound; 2.0**1024 is no float."""
 _MOST_FAILURES = 16
-"""Failures that are told apart: no wait is longer by then."""
+"""Maximum count of failures: no wait is longer by then."""
 
 
-def doubled(first: float, times: int, most: float) -> float:
+def doubled(first: float, times: int, bound: float) -> float:
     """Return a wait that was doubled so many times, up to a bound."""
-    return min(first * 2.0 ** min(times, _DOUBLINGS), most)
+    return min(first * 2.0 ** min(times, _DOUBLINGS), bound)
 
 
 class Timing(Struct, frozen=True):
-    """All waits of a link, in seconds."""
+    """All time limits of a link, in seconds."""
 
     hello: float = 20.0
     """From starting the command to the probe's first message."""
     ship: float = 90.0
-    """More than that, once a node has said that it needs to be sent something."""
+    """From a node's request for components to the probe's first message."""
     ping: float | None = 5.0
-    """Of silence after which a node is pinged; None where nothing can be asked, and only silence
-    tells. Half of `silence` where it speaks by itself."""
+    """Silence after which a node is pinged; None where nothing can be asked, and only silence shows
+    a failure. Half of `silence` where the node sends unasked."""
     slow: float = 3.0
     """Without a pong for this long a node is slow."""
     lost: float = 15.0
-    """Without any answer for this long it is lost, and connected to again."""
+    """Without any answer for this long it is lost, and reconnected."""
     table: float = 10.0
     """With its process table late by this long a node is slow, even if it answers."""
     silence: float = 60.0
@@ -42,9 +42,9 @@ class Timing(Struct, frozen=True):
     retry_first: float = 0.5
     retry_last: float = 60.0
     rest: float = 0.0
-    """Between two rounds of what is asked of a node without anybody's doing."""
+    """Pause between two rounds of unattended requests to a node."""
     login: float = 0.0
-    """That a request may take besides, where each is a login of its own."""
+    """Extra time of a request, where each is a login of its own."""
     healthy: float = 30.0
     """Ready for this long, the waits between retries start from the first again."""
 
@@ -55,13 +55,13 @@ class Timing(Struct, frozen=True):
 
 
 class Retry:
-    """When a link connects again after failures: the later, the more there were."""
+    """The backoff of one link: the more failures, the longer the wait."""
 
     def __init__(self, timing: Timing) -> None:
         self.at: float | None = None
         """When (monotonic) to connect; None where that is not planned."""
         self.failures = 0
-        """How often in a row it has failed."""
+        """Number of failures in a row."""
         self._timing = timing
 
     def plan(self, now: float) -> float:
@@ -80,5 +80,5 @@ class Moment(NamedTuple):
 
     @classmethod
     def now(cls) -> Moment:
-        """Return what it is now."""
+        """Return the present time."""
         return cls(time.time(), time.monotonic())

@@ -1,4 +1,4 @@
-"""Whose turn it is to connect: gates and jump hosts refuse a crowd that logs in at once."""
+"""Limits on simultaneous logins: gates and jump hosts refuse too many at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 0.05
-"""Seconds between two looks at all that log in: who has done so says it at once."""
+"""Seconds between two checks of all links that log in; a finished login is reported at once."""
 
 
 class Turns:
-    """Those that log in, and those that wait, wave by wave; see `attach.connect.launcher.Wave`."""
+    """Links that log in, and links that wait, by `attach.connect.launcher.Wave`."""
 
     def __init__(self) -> None:
         self._going: dict[str, dict[str, Link]] = defaultdict(dict)
@@ -26,9 +26,9 @@ class Turns:
         self._looked: dict[str, float] = {}
 
     def may_start(self, link: Link, now: Moment) -> bool:
-        """Whether few enough of its wave are logging in; one that may counts as one from now."""
+        """Return whether few enough of its wave are logging in; if so, count it from now."""
         wave = link.launcher.wave
-        free = self._has_room(wave, now)
+        free = self._has_free_slot(wave, now)
         if free:
             self._going[wave.name][link.name] = link
             self._waiting[wave.name].pop(link.name, None)
@@ -37,23 +37,23 @@ class Turns:
         return free
 
     def done(self, link: Link) -> None:
-        """Note that one is logging in no more."""
+        """Note that a link is logging in no more."""
         self._going[link.launcher.wave.name].pop(link.name, None)
 
-    def _has_room(self, wave: Wave, now: Moment) -> bool:
+    def _has_free_slot(self, wave: Wave, now: Moment) -> bool:
         going = self._going[wave.name]
         if len(going) >= wave.at_once and now.mono - self._looked.get(wave.name, 0.0) >= LOOK_S:
             self._looked[wave.name] = now.mono
-            for link in [one for one in going.values() if not one.on_its_way(now)]:
+            for link in [pending for pending in going.values() if not pending.on_its_way(now)]:
                 del going[link.name]
         return len(going) < wave.at_once
 
     def come(self, now: Moment) -> Iterator[Link]:
-        """Let those start for which there is room now, and yield them."""
+        """Start the waiting links that may log in now, and yield them."""
         for waiting in list(self._waiting.values()):
             while waiting:
                 link = next(iter(waiting.values()))
-                if link.waits and not self._has_room(link.launcher.wave, now):
+                if link.waits and not self._has_free_slot(link.launcher.wave, now):
                     break
                 del waiting[link.name]
                 if link.waits:

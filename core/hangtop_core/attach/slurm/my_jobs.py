@@ -1,4 +1,4 @@
-"""The Slurm jobs of this user: those that run, to choose from; else what became of them."""
+"""The Slurm jobs of this user: running ones to choose from, or how the last ones ended."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_LISTED = 20
-"""Jobs that are named where several run."""
+"""Maximum jobs that are listed where several run."""
 WIDEST_NODES = 40
-"""Characters for the nodes of a job, in a list."""
+"""Maximum characters for the nodes of a job in a list."""
 _COLUMNS = "%i|%T|%M|%e|%N|%r|%j"
 _LISTED = re.compile(
     rf"(?P<name>{squeue.SHOWN})\|(?P<state>[A-Z_]{{1,40}})\|(?P<elapsed>[\d:.-]{{1,40}}|INVALID)"
     r"\|(?P<ended>[\dT:.-]{1,40}|N/A|NONE)\|(?P<nodes>[A-Za-z0-9_.,\[\]-]*)"
     r"\|(?P<reason>[^|]*)\|(?P<title>.*)"
 )
-"""A job's own name comes last: it may be any text."""
+"""A job's own name comes last, because it may be any text."""
 _ACCOUNTED = re.compile(
     r"(?P<name>\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|(?P<state>[A-Z_]{1,40})(?: by \d{1,10})?"
     r"\|(?P<ended>\d[\dT:.-]{1,40})\|(?P<title>.*)"
@@ -39,22 +39,22 @@ _SACCT = ("sacct", "-X", "-n", "-P", "-S", "now-1hours", "-o", "JobID,State,End,
 
 
 class ListedJob(Struct, frozen=True):
-    """One job of this user, as Slurm lists it; components of one are one."""
+    """One job of this user, as Slurm lists it; its components are combined."""
 
     name: str
-    """As `--job` takes it."""
+    """Name as `--job` takes it."""
     title: str
-    """Its own name; any text."""
+    """The job's own name; any text."""
     state: str
     elapsed: str = ""
-    """As Slurm writes it: ``1-02:03:04``."""
+    """Elapsed time in Slurm's form: ``1-02:03:04``."""
     nodes: str = ""
     """A node set."""
     ended: str = ""
     """Local time, as ``2026-01-31T12:00:00``."""
     reason: str = ""
     count: int = 0
-    """Of its nodes, where it runs."""
+    """Number of its nodes, while it runs."""
 
     def in_words(self) -> str:
         """Return its name, time, nodes and state."""
@@ -63,7 +63,7 @@ class ListedJob(Struct, frozen=True):
 
 
 class SeveralJobsError(UsageError):
-    """Several jobs of this user run, of which one has to be chosen."""
+    """Several jobs of this user run, so that one has to be chosen."""
 
     def __init__(self, jobs: Sequence[ListedJob]) -> None:
         lines = [f"  --job {job.name}  {job.in_words()}" for job in jobs[:MAX_LISTED]]
@@ -76,7 +76,7 @@ def running_jobs(patience: float | None = None) -> list[ListedJob]:
     """Return the jobs of this user that have processes.
 
     Raises:
-        UsageError: Slurm cannot be asked, or prints what cannot be read.
+        UsageError: Slurm cannot be asked, or its output cannot be read.
     """
     names = Names()
     return [
@@ -86,7 +86,7 @@ def running_jobs(patience: float | None = None) -> list[ListedJob]:
 
 
 def only_job(jobs: Sequence[ListedJob]) -> ListedJob:
-    """Return the one that is meant where none is named; one that is ending gives way to others.
+    """Return the job meant without a name; a completing one counts only if no other runs.
 
     Raises:
         SeveralJobsError: there is a choice.
@@ -98,7 +98,7 @@ def only_job(jobs: Sequence[ListedJob]) -> ListedJob:
 
 
 def my_job() -> str:
-    """Return the number of the one job of this user that runs.
+    """Return the number of this user's only running job.
 
     Raises:
         UsageError: none runs, or several, which are listed, or a line cannot be read.
@@ -111,7 +111,7 @@ def my_job() -> str:
 
 
 def what_became(patience: float | None = None) -> str:
-    """Say which job of this user ended in the last hour, or waits; ``""`` where there is none."""
+    """Return which job of this user ended in the last hour, or waits; ``""`` without one."""
     try:
         jobs = _asked("all", patience)
     except UsageError:
@@ -141,7 +141,7 @@ def _asked(states: str, patience: float | None) -> list[ListedJob]:
 
 
 def _joined(name: str, parts: Sequence[ListedJob]) -> ListedJob:
-    """Return the components of one job as one; a component alone stays what it is."""
+    """Return the components of one job as one; a single component stays as it is."""
     first = min(parts, key=lambda part: int(part.name.partition("+")[2] or 0))
     if len(parts) == 1:
         return first
@@ -149,7 +149,7 @@ def _joined(name: str, parts: Sequence[ListedJob]) -> ListedJob:
 
 
 def _accounted() -> list[ListedJob]:
-    """Return the jobs that ended in the last hour, by Slurm's accounting, if there is one."""
+    """Return the jobs that ended in the last hour, by Slurm's accounting, if it exists."""
     argv = [*_SACCT, "-u", str(os.geteuid())]
     try:
         done = subprocesses.run(argv, squeue.PATIENCE_S, squeue.MAX_OUTPUT, squeue.environment())

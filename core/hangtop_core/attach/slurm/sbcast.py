@@ -1,11 +1,11 @@
-"""Large data for the nodes of a broadcast srun by Slurm's sbcast, with which nodes pass a file on.
+"""Transfer of large data to the nodes of a broadcast srun by Slurm's sbcast, from node to node.
 
-srun itself sends its input to every node; sbcast sends a file to a few, which send it on. It writes
-one path on all nodes, so every relay makes a directory for it first, of a name that nobody can
-guess: the room. When all have one, sbcast runs beside the srun; then every relay takes the file out
-of its room, says so, and removes both. Whatever goes wrong on the way, srun's input is there.
+srun itself sends its input to every node; sbcast sends a file to a few, which pass it on. It writes
+one path on all nodes, so every relay first makes a directory with an unguessable name: the room.
+When all have one, sbcast runs beside the srun; then every relay takes the file out of its room,
+confirms that, and removes both. If anything fails, the data go through srun's input.
 
-`Carrier` does no waiting and starts nothing itself: the `router` asks it what is to be done.
+`Carrier` does not wait and starts nothing itself: the `router` asks it what to do.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BULK_FROM = 1 << 20
-"""Bytes from which on it is worth the two questions to all nodes that it takes."""
+"""Bytes from which sbcast is worth the two exchanges with all nodes that it takes."""
 NODES_FROM = 4
-"""Nodes from which on it is faster: see docs/performance.md."""
+"""Nodes from which it is faster: see docs/performance.md."""
 ROOM_S = 2.0
-"""Seconds without any answer after which the rooms that are missing are not waited for."""
+"""Seconds without any answer after which missing rooms are not waited for."""
 SEND_S = 15.0
-"""Seconds sbcast may take."""
+"""Seconds that sbcast may take."""
 MESSAGE_S = 5
-"""Seconds a node may take to answer sbcast, which fails then."""
+"""Seconds that a node may take to answer sbcast, which fails after that."""
 
 INSTEAD = "sent through srun's own input instead"
 WITHOUT = "started again without it"
@@ -46,29 +46,29 @@ _STEP = re.compile(r"\d{1,10}")
 
 
 class _Bulk:
-    """The one thing that is to be on all nodes."""
+    """The data to be brought to all nodes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.token = secrets.token_hex(16)
         self.state: Literal["new", "rooms", "sending", "sent", "failed"] = "new"
         self.heard = 0.0
-        """When a node last said that it has a room, or was first asked."""
+        """When a node last confirmed a room, or was first asked."""
         self.steps: dict[str, str] = {}
-        """By node that has a room: the step it says it is in."""
+        """By node with a room: the step that it reports."""
         self.index = 0
-        """Where relays keep it, once it is sent."""
+        """Index at which relays keep the data, once sent."""
         self.took: set[str] = set()
         self.refused: set[str] = set()
 
 
 class Carrier:
-    """Carries what is large to all nodes of one step, and knows who has it."""
+    """Carries large data to all nodes of one step, and knows which nodes have them."""
 
     def __init__(self, job: str, nodes: Sequence[str], kept: list[bytes | None]) -> None:
-        """``job`` is as sbcast takes it: ``123``, or ``123+1`` for a component.
+        """``job`` is in sbcast's form: ``123``, or ``123+1`` for a component.
 
-        ``kept`` is what relays keep, in their order; None for what came by another way.
+        ``kept`` has the data that relays keep, in their order; None for data sent by sbcast.
         """
         self._job = job
         self._nodes = frozenset(nodes)
@@ -76,46 +76,46 @@ class Carrier:
         self._bulk: _Bulk | None = None
         self._file: IO[bytes] | None = None
         self._write = b""
-        self._said: list[str] = []
+        self._outcomes: list[str] = []
 
     def waits(self, node: str, data: bytes) -> bool:
-        """Whether ``data`` is yet to come to this node by itself."""
+        """Return whether ``data`` is yet to be brought to this node by sbcast."""
         if len(data) < BULK_FROM or len(self._nodes) < NODES_FROM:
             return False
         if self._bulk is None:
             self._bulk = _Bulk(data)
         bulk = self._bulk
         if bulk.data != data or bulk.state == "failed":
-            return False  # there is only one thing so large: another would go as it always did
+            return False  # only one block is so large; any other goes through srun's input
         return bulk.state != "sent" or node not in bulk.took | bulk.refused
 
     def index(self, node: str, data: bytes) -> int | None:
-        """Return where this node keeps ``data``; None when it did not come so."""
+        """Return where this node keeps ``data``; None if they did not come by sbcast."""
         bulk = self._bulk
         return bulk.index if bulk and node in bulk.took and bulk.data == data else None
 
-    def heard(self, node: str, said: Mapping[str, Any]) -> None:
-        """Take what a relay says of its room."""
+    def heard(self, node: str, report: Mapping[str, Any]) -> None:
+        """Handle a relay's report about its room."""
         bulk = self._bulk
         if bulk is None:
             return
-        why = clean(str(said.get("why")), 200)
-        if bulk.state == "rooms" and "room" in said:
-            step = said["room"]
+        why = clean(str(report.get("why")), 200)
+        if bulk.state == "rooms" and "room" in report:
+            step = report["room"]
             if isinstance(step, str) and _STEP.fullmatch(step):
                 bulk.steps[node] = step
                 bulk.heard = time.monotonic()
             else:
                 self._fail(bulk, f"no room on {node}: {why}")
-        elif bulk.state == "sent" and said.get("kept") == bulk.index:
-            if said.get("why") is None:
+        elif bulk.state == "sent" and report.get("kept") == bulk.index:
+            if report.get("why") is None:
                 bulk.took.add(node)
             else:
                 bulk.refused.add(node)
-                self._said.append(f"{node}: {why}; {INSTEAD}")
+                self._outcomes.append(f"{node}: {why}; {INSTEAD}")
 
     def act(self, mono: float) -> Action:
-        """Return what is to be done now."""
+        """Return the work that is due."""
         bulk, argv = self._bulk, None
         if bulk is not None and bulk.state == "new":
             bulk.state, bulk.heard = "rooms", mono
@@ -129,9 +129,9 @@ class Carrier:
             elif mono - bulk.heard > ROOM_S:
                 self._fail(bulk, f"no answer from {nodesets.fold(missing)}")
         write, self._write = self._write, b""
-        said, self._said = self._said, []
+        outcomes, self._outcomes = self._outcomes, []
         what = f"sbcast of {len(bulk.data) / 1e6:.1f} MB" if bulk is not None else ""
-        return Action(write, argv, SEND_S, what, said)
+        return Action(write, argv, SEND_S, what, outcomes)
 
     def _sbcast(self, bulk: _Bulk) -> list[str] | None:
         """Write the file and return the command that sends it."""
@@ -145,7 +145,9 @@ class Carrier:
             self._file.flush()
         except OSError as error:
             self._close()
-            where = f"{tempfile.tempdir}: " if tempfile.tempdir else ""  # None where none will do
+            where = (
+                f"{tempfile.tempdir}: " if tempfile.tempdir else ""
+            )  # None where no directory is usable
             self._fail(bulk, f"{where}{clean(error.strerror or str(error), 200)}")
             return None
         bulk.state = "sending"
@@ -154,7 +156,7 @@ class Carrier:
         return ["sbcast", "-f", "-t", f"{MESSAGE_S}", "-j", step, self._file.name, target]
 
     def acted(self, code: int | None, stderr: str) -> list[bytes]:
-        """Take the end of the command that `act` returned; see `channel.Carrying`."""
+        """Handle the end of the command that `act` returned; see `channel.Carrying`."""
         self._close()
         bulk = self._bulk
         if bulk is None or bulk.state != "sending":
@@ -167,13 +169,13 @@ class Carrier:
         bulk.state, bulk.index = "sent", len(self._kept)
         digest = hashlib.sha256(bulk.data).hexdigest()
         self._announce({"size": len(bulk.data), "sha256": digest})
-        self._said.append("done")
+        self._outcomes.append("done")
         return []
 
     def _close(self) -> None:
         """Remove the file."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what could not be written is tried once more
+            with contextlib.suppress(OSError):  # data that could not be written are tried once more
                 self._file.close()
             self._file = None
 
@@ -182,10 +184,10 @@ class Carrier:
         self._write += _frame("f", json.dumps(what).encode())
 
     def _fail(self, bulk: _Bulk, why: str, then: str = INSTEAD) -> None:
-        """Let it go through srun's input; rooms are removed."""
+        """Let the data go through srun's input; rooms are removed."""
         bulk.state = "failed"
         self._announce(None)
-        self._said.append(f"{why}; {then}")
+        self._outcomes.append(f"{why}; {then}")
 
 
 def _frame(kind: str, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What the `router` knows of one run of a shared command, and of the children beside it."""
+"""State of one run of a shared command in the `router`, and of the children beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Complaints:
-    """The last of what a child said on standard error, by node."""
+    """The last lines of a child's standard error, by node."""
 
     def __init__(self) -> None:
         self._lines: dict[str | None, bytes] = {}
@@ -23,47 +23,47 @@ class Complaints:
         return bool(self._lines)
 
     def add(self, node: str | None, line: bytes) -> None:
-        """Keep a line; with None as the node when it is about all."""
+        """Keep a line; None as the node means all nodes."""
         self._lines[node] = (self._lines.get(node, b"") + line + b"\n")[-MAX_STDERR:]
 
     def about(self, node: str) -> bytes:
-        """Return what there is about a node, and about all."""
+        """Return the lines about a node, and about all."""
         return self._lines.get(None, b"") + self._lines.get(node, b"")
 
 
 class Run:
-    """One run of a channel: its nodes gather, then it is a child."""
+    """One run of a channel: its nodes gather, then it becomes a child."""
 
     shared: Shared
-    """Set once it is a child."""
+    """The shared command; set once the run is a child."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.since: float | None = None
         self.conn = 0
-        """Of the child; 0 as long as there is none."""
+        """Connection of the child; 0 while there is none."""
         self.members: dict[str, int] = {}
         """Connections that are not over, by node."""
         self.ended: set[str] = set()
         """Nodes whose input was closed."""
         self.over: dict[str, tuple[int | None, float]] = {}
-        """Nodes whose part has ended: with which status, and when their last words are in."""
+        """Nodes whose part has ended: with its status, and when their last output has arrived."""
         self.kill_at: float | None = None
         """When the child is killed, if it has not ended in order by then."""
         self.given_up = False
-        """Whether a node was left that did not end: what it does not read may fill all buffers."""
+        """Whether an abandoned node has not ended: its unread data may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []
         self.waiting: dict[str, deque[bytes | None]] = {}
-        """What was written to nodes that wait for something to come by another way, in order."""
+        """Data for nodes that wait for other data to be carried, in order."""
         self.record = 0
-        """Number in the log of commands of what carries that; 0 when nothing runs."""
+        """Number of that transfer in the log of commands; 0 when none runs."""
         self.complaints = Complaints()
         self.asides: set[int] = set()
         """Children that carry requests to its nodes beside it."""
 
     @property
     def has_input(self) -> bool:
-        """Whether its nodes can be written to."""
+        """Return whether its nodes can be written to."""
         return not isinstance(self.shared, Pushed)
 
 
@@ -74,11 +74,11 @@ class Aside(NamedTuple):
     order: Order
     complaints: Complaints
     codes: dict[str, int | None]
-    """Of the nodes where it has ended, as far as it says so."""
+    """Exit codes of the nodes where it has ended, if reported."""
 
 
 class Carry(NamedTuple):
-    """A child that brings something to all nodes of a run."""
+    """A child that carries data to all nodes of a run."""
 
     run: Run
     until: float

@@ -1,4 +1,4 @@
-"""What Slurm says about a job: its nodes, its user, its state, asked of `squeue`."""
+"""Data of a Slurm job: its nodes, user and state, from `squeue`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ASKED = re.compile(
     r"(?:\.(?P<step>\d{1,10}|batch|extern|interactive))?"
 )
 MINE = "mine"
-"""Instead of a number: the one job of this user that runs."""
+"""Value instead of a number: the only running job of this user."""
 _COLUMNS = "%A|%i|%F|%U|%u|%T|%N|%r"
 _ROW = re.compile(
     rf"(?P<id>\d{{1,10}})\|(?P<shown>{squeue.SHOWN})"
@@ -43,21 +43,21 @@ class SlurmJob(Struct, frozen=True):
     """A job that has processes on nodes."""
 
     name: str
-    """As people write it: ``123``, ``123_4``, ``123+0``, ``123.0``."""
+    """Name as people write it: ``123``, ``123_4``, ``123+0``, ``123.0``."""
     id: str
-    """The number srun takes: that of the job, or of the leader of its components."""
+    """The number that srun takes: that of the job, or of the leader of its components."""
     ids: tuple[str, ...]
-    """What SLURM_JOB_ID may be in its processes."""
+    """Possible values of SLURM_JOB_ID in its processes."""
     uid: int
     user: str
     state: str
     parts: tuple[Part, ...]
     step: str | None = None
-    """Only this step of it."""
+    """The only step to observe, if one was named."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes, each once."""
+        """Return all nodes, each once."""
         return tuple(dict.fromkeys(node for part in self.parts for node in part.nodes))
 
 
@@ -75,7 +75,7 @@ def find_job(asked: str) -> SlurmJob:
     """Return the job that ``asked`` names: ``123``, ``123_4``, ``123+0``, ``123.0``, or ``mine``.
 
     Raises:
-        UsageError: when there is no Slurm, no such job, or one that has no processes (any more).
+        UsageError: there is no Slurm, no such job, or the job has no processes (any more).
     """
     asked = my_job() if asked == MINE else asked
     match = _ASKED.fullmatch(asked)
@@ -121,29 +121,29 @@ def own_job(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def visibility(job: SlurmJob, uid: int | None = None) -> str | None:
-    """Say what will not be visible of somebody else's job; None when nothing is withheld.
+    """Return what will not be visible of another user's job; None when nothing is withheld.
 
-    Slurm 22.05 refuses steps in other users' jobs to root, too.
+    Slurm 22.05 also refuses root steps in other users' jobs.
     """
     uid = os.geteuid() if uid is None else uid
     if uid == job.uid:
         return None
-    told = f"job {job.name} is {job.user}'s: srun starts something in it for {job.user} only"
+    ownership = f"job {job.name} is {job.user}'s: srun starts something in it for {job.user} only"
     if uid == 0:
-        return f"{told}, not for root; by ssh all of it is visible"
+        return f"{ownership}, not for root; by ssh all of it is visible"
     return (
-        f"{told}, nodes may refuse your login, and of its processes only names and states are "
+        f"{ownership}, nodes may refuse your login, and of its processes only names and states are "
         f"visible, not stacks or environments. Run hangtop as {job.user}, or as root by ssh."
     )
 
 
 def _rows(text: str) -> list[_Row]:
-    found = []
+    rows = []
     for line in text.splitlines():
         match = _ROW.fullmatch(line)
         if match is None:
             raise squeue.unreadable(line)
-        found.append(
+        rows.append(
             _Row(
                 match["id"],
                 match["shown"],
@@ -154,11 +154,11 @@ def _rows(text: str) -> list[_Row]:
                 match["reason"],
             )
         )
-    return found
+    return rows
 
 
 def _chosen(rows: Sequence[_Row], base: str, asked: str) -> list[_Row]:
-    """Leave the rows that ``base`` means: squeue lists all components, all tasks of an array."""
+    """Return the rows that ``base`` means: squeue lists all components and tasks of an array."""
     exact = [row for row in rows if row.shown == base]
     if "_" in base or "+" in base or exact:
         return exact

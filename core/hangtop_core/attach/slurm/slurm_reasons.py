@@ -1,7 +1,7 @@
-"""Why an srun ended: from what it printed to a state, a reason and a fix.
+"""Why an srun ended: from its output to a state, a reason and a fix.
 
-Texts are those of Slurm 22.05 (src/srun, src/api/step_launch.c, src/common/slurm_errno.c), as they
-were seen; what the node's shell, sudo or Python said is read as after a login.
+Texts are those of Slurm 22.05 (src/srun, src/api/step_launch.c, src/common/slurm_errno.c), as
+observed; output of the node's shell, sudo or Python is read as after a login.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hangtop_core.attach.ways.reasons import (
     NODE,
     Context,
     Fix,
-    Known,
+    KnownEnding,
     Slot,
     explain_login,
     filled,
@@ -31,15 +31,15 @@ UNREACHED = re.compile(
     r"REQUEST_FILE_BCAST\(([A-Za-z0-9_.-]+)\): "
     r"((?:Communication|Message|Socket|Connection|No route|Unable to connect).*)"
 )
-"""What sbcast says of a node whose slurmd does not answer."""
+"""sbcast's message about a node whose slurmd does not answer."""
 
 _LABEL = re.compile(r"^ *\d{1,6}: ", re.MULTILINE)
-"""What srun puts before each line that a task of a step for many nodes printed."""
+"""srun's label before each line that a task of a step for many nodes printed."""
 TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT")
 
 
 class Step(NamedTuple):
-    """What reasons and fixes are written with."""
+    """Values for reasons and fixes."""
 
     node: str
     job: str
@@ -52,72 +52,72 @@ _JOB, _SRUN = Slot("job"), Slot("srun")
 _SHOW_NODE = Fix("what Slurm knows of it", ("scontrol", "show", "node", NODE))
 
 
-def _known(
+def _row(
     pattern: str,
     reason: str,
     fix: Advice | Fix | None = None,
     *,
     again: bool = False,
     gone: bool = False,
-) -> Known:
+) -> KnownEnding:
     state: NodeState = "unreachable" if again or gone else "denied"
-    return Known(re.compile(pattern, re.IGNORECASE), state, reason, fix, again)
+    return KnownEnding(re.compile(pattern, re.IGNORECASE), state, reason, fix, again)
 
 
 TABLE = (
-    _known(
+    _row(
         TIME_LIMIT.pattern,
         "its Slurm job has reached its time limit",
         gone=True,
     ),
-    _known(
+    _row(
         r"has expired|Invalid job id|already completing or completed|Job has finished"
         r"|Expired or invalid job|No DIRECTIVES to start|error: Job \S+ is no longer",
         "its Slurm job is over: nothing can be started in it any more",
         Fix("the job's own log, and", ("sacct", "-j", _JOB)),
         gone=True,
     ),
-    _known(
+    _row(
         r"Job is pending execution",
         "its Slurm job has not started",
         Fix("wait for it", ("squeue", "-j", _JOB)),
         again=True,
     ),
-    _known(
+    _row(
         r"Access/permission denied|User not found on host|uid \d+ not found",
         "Slurm lets only the job's user start something in it",
         Advice("run hangtop as {user}, or as root with --via ssh"),
     ),
-    _known(
+    _row(
         r"Requested node configuration is not available|Invalid node name specified"
         r"|Requested nodes not in this allocation|node \S+ not in allocation",
         "Slurm says that it is not one of the job's nodes",
         Fix("", ("scontrol", "show", "job", _JOB)),
     ),
-    _known(
+    _row(
         r"Invalid generic resource|Unable to satisfy gres|Invalid GRES",
         "Slurm does not accept a step without GPUs in this job",
         Fix("--via ssh; see what happens", (_SRUN, "hostname")),
     ),
-    _known(
+    _row(
         r"Requested nodes are busy|step creation temporarily disabled|Unable to create step",
         "Slurm starts no step beside the job: its resources are taken",
         Fix("see what happens", (_SRUN, "hostname")),
         again=True,
     ),
-    _known(
+    _row(
         r"Unable to contact slurm controller|Unable to confirm allocation",
         "Slurm's controller does not answer",
         Fix("", ("scontrol", "ping")),
         again=True,
     ),
-    _known(
+    _row(
         r"Socket timed out|Communication connection failure|Unable to connect|No route to host",
         "Slurm does not reach it",
         _SHOW_NODE,
         again=True,
     ),
-    _known(
+    _row(
         r"STEP \S+ ON \S+ CANCELLED|Job step aborted|Force Terminated",
         "Slurm ended the step hangtop looks through",
         None,
@@ -127,15 +127,15 @@ TABLE = (
 
 
 def launch_failures(stderr: str) -> dict[str, str]:
-    """Return, by node, why Slurm does not get there: each of these ends the whole srun."""
-    found = LAUNCH_FAILED.findall(stderr) + UNREACHED.findall(stderr)
-    return {node: clean(why, 200) for node, why in found}
+    """Return, by node, why Slurm does not reach it: each of these ends the whole srun."""
+    matches = LAUNCH_FAILED.findall(stderr) + UNREACHED.findall(stderr)
+    return {node: clean(why, 200) for node, why in matches}
 
 
 def explain_srun(
     code: int | None, stderr: str, was_ready: bool, step: Step, python: str, sudo: bool
 ) -> Ending:
-    """Say what the end of an srun, or of one node's part in it, means."""
+    """Return the meaning of the end of an srun, or of one node's part in it."""
     stderr = _LABEL.sub("", stderr)
     values = {"node": (step.node,), "job": (step.job,), "user": (step.user,), "srun": step.words}
     failed = launch_failures(stderr)
@@ -147,16 +147,16 @@ def explain_srun(
             filled(_SHOW_NODE, values),
         )
     if failed:
-        others = ", ".join(sorted(failed)[:8])
+        failed_nodes = ", ".join(sorted(failed)[:8])
         return Ending(
             "lost" if was_ready else "connecting",
-            f"the srun for all nodes failed because of {others}; started again without",
+            f"the srun for all nodes failed because of {failed_nodes}; started again without",
             True,
         )
-    known = next((one for one in TABLE if one.pattern.search(stderr)), None)
-    if known is not None:
-        ending = known_ending(known, stderr, was_ready, values)
-        # What was seen before the job was over is worth keeping: lost, not unreachable.
+    row = next((entry for entry in TABLE if entry.pattern.search(stderr)), None)
+    if row is not None:
+        ending = known_ending(row, stderr, was_ready, values)
+        # Observations from before the end of the job are worth keeping: lost, not unreachable.
         over = was_ready and ending.state == "unreachable"
         return ending._replace(state="lost") if over else ending
     context = Context(step.node, step.words, python, sudo, (*step.words, python, "-V"))

@@ -1,8 +1,8 @@
-"""Running `squeue`: in bounded time, with bounded output, and as if the user had set nothing.
+"""Runs of `squeue`: with bounded time and output, and without the user's settings.
 
 ``squeue -h -o`` is read because every Slurm has it and its columns are chosen here; ``--json``
-differs between versions, and ``scontrol`` has none in 22.05. What it prints is foreign text: every
-column has a form, and a line that does not have it is an error, never a guess.
+differs between versions, and ``scontrol`` has none in 22.05. The output is untrusted text: every
+column has a form, and a line without it is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hangtop_core.errors import UsageError
 from hangtop_core.text.clean import clean
 
 PATIENCE_S = 20.0
-"""A busy slurmctld takes its time; squeue itself gives up after about as long."""
+"""Seconds for squeue: a busy slurmctld is slow; squeue itself gives up after about as long."""
 MAX_OUTPUT = 4 * 1024 * 1024
-"""Bytes that squeue may print."""
+"""Maximum bytes of squeue's output."""
 SHOWN = r"\d{1,10}(?:_(?:\d{1,10}|\[[0-9,%:.\-]*\])|\+\d{1,6})?"
 """A job as %i shows it: ``123``, ``123_4``, ``123_[5-9]``, ``123+0``."""
 
@@ -41,14 +41,14 @@ _NOT_SET_UP = re.compile(r"configuration (?:source|file)|slurm\.conf")
 
 
 class NoSlurmError(UsageError):
-    """This machine has no Slurm, or its programs without a cluster."""
+    """This machine has no Slurm, or only its programs without a cluster."""
 
 
 def ask(asked: str, *options: str, patience: float | None = None) -> str:
-    """Return what squeue prints with ``options``; ``asked`` is the job that a person named.
+    """Return squeue's output with ``options``; ``asked`` is the job that the user named.
 
     Raises:
-        UsageError: it cannot be run, fails, or does not answer.
+        UsageError: squeue cannot be run, fails, or does not answer.
     """
     seconds = PATIENCE_S if patience is None else patience
     try:
@@ -76,7 +76,7 @@ def ask(asked: str, *options: str, patience: float | None = None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return ours, in which Slurm's programs print columns and times as they are asked to."""
+    """Return the environment without variables that change the output of Slurm's programs."""
     return {name: text for name, text in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
 
 
@@ -88,7 +88,7 @@ def _failure(asked: str, printed: str) -> UsageError:
 
 
 def unknown(asked: str) -> UsageError:
-    """Say that Slurm knows no such job."""
+    """Return the error that Slurm knows no such job."""
     return UsageError(
         f"Slurm knows no job {asked}",
         "It may have ended: Slurm forgets a job minutes after its end.\n"
@@ -97,5 +97,5 @@ def unknown(asked: str) -> UsageError:
 
 
 def unreadable(line: str) -> UsageError:
-    """Say that a line has not the form that was asked for."""
+    """Return the error that a line does not have the requested form."""
     return UsageError(f"squeue printed what cannot be read: {clean(line, 120)!r}")

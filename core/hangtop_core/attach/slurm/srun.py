@@ -1,14 +1,15 @@
-"""Starting probes inside a Slurm job, as a step beside it: where no ssh gets in.
+"""Probes in a Slurm job, as a step beside it: where ssh is not allowed.
 
-A step of its own on every node is a clean pipe, and one node cannot hurt another; but each is a
+A step of its own on every node is a clean pipe, and isolates nodes from each other; but each is a
 process here and a request to slurmctld. So a job on many nodes gets one step for all of them: srun
 gives every task the same standard input, of which `hangtop_probe.wire.relay` picks the node's
-share, and labels what each prints. Measured with Slurm 22.05: it cuts labelled lines at 1,024 bytes
-(the probe keeps to 900, with a check sum for every part of a message), and mixes lines when told to
-be unbuffered (so it is not).
+share, and labels the output of each. Measured with Slurm 22.05: it cuts labelled lines at 1,024
+bytes (the probe keeps to 900, with a check sum for every part of a message), and mixes lines when
+unbuffered (so it is not).
 
 A node that does not answer when a step is started ends the step for all (after 12 to 20 seconds);
-srun says which one it was. That node is tried by itself from then on, the rest together again.
+srun names the node. From then on it gets a step of its own, and the others are started together
+again.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from hangtop_core.attach.ways.ssh import Login
 
 SHARE_FROM = 9
-"""From this many nodes on one step serves all. Below, steps of their own cost slurmctld little and
-are better: independent, and faster for bulk (200 KB from each in 0.14 s; shared, 0.2 s a node)."""
+"""Number of nodes from which one step serves all. Below, steps of their own cost slurmctld little
+and are better: independent, and faster for bulk data (200 KB from each in 0.14 s; shared, 0.2 s a
+node)."""
 KEEP_FROM = 16 * 1024
-"""Bytes from which on what several nodes need is sent once and kept by them until they use it."""
+"""Bytes from which data for several nodes are sent once and kept by them until used."""
 PATIENCE_S = 75.0
-"""srun needs this long to give a node up at the longest: its default MessageTimeout is 10 s."""
+"""Maximum seconds that srun needs to give up on a node: its default MessageTimeout is 10 s."""
 
 _KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 _RELAY = wire.MAGIC + b'{"id": 0, "relay": '
@@ -56,7 +58,7 @@ def srun_argv(
 ) -> list[str]:
     """Return the srun that runs ``command`` in a shell on each of ``nodes``; see srun(1).
 
-    Inside an allocation, SLURM_* variables would be options of ours: they are taken away.
+    Inside an allocation, SLURM_* variables would act as options: they are removed.
     """
     options = {
         "jobid": job.id,
@@ -65,9 +67,9 @@ def srun_argv(
         "ntasks-per-node": "1",
         "nodelist": ",".join(nodes),
         "job-name": "hangtop",
-        # Without these the step would wait for what the job's own steps hold.
+        # Without these the step would wait for resources that the job's own steps hold.
         "gres": "none",
-        # One that ends, or its exit status, is not to end the others.
+        # The end of one task, or its exit status, must not end the others.
         "wait": "0",
         "kill-on-bad-exit": "0",
         "mpi": "none",
@@ -89,7 +91,7 @@ def srun_argv(
 
 
 def _without_allocation() -> list[str]:
-    """Return what goes before a command of Slurm's so that this shell's job means nothing to it."""
+    """Return the prefix that hides this shell's own job from a command of Slurm's."""
     prefixes = ("SLURM_", "SRUN_", "SBCAST_")
     own = sorted(n for n in os.environ if n.startswith(prefixes) and n not in _KEPT_VARIABLES)
     return ["env", *(word for name in own for word in ("-u", name))] if own else []
@@ -123,21 +125,21 @@ class SrunChannel:
 
 
 class BroadcastStep:
-    """One broadcast srun: whose its lines are, and how one node of it is addressed."""
+    """One broadcast srun: which node a line is from, and how to address one node."""
 
     def __init__(self, nodes: Sequence[str], argv: list[str], job: str | None = None) -> None:
-        """``job`` is what sbcast is to send to, None when it cannot."""
+        """``job`` is the target of sbcast, None when sbcast cannot be used."""
         self.argv = argv
         self.opening = bundle.relay(nodes)
         self._nodes = tuple(nodes)
         self._number = {node: number for number, node in enumerate(nodes)}
         self._by_task: dict[int, str] = {}
         self._kept: list[bytes | None] = []
-        """What relays keep, in their order."""
+        """Data that relays keep, in their order."""
         self._carrier = Carrier(job, nodes, self._kept) if job is not None else None
 
-    def said(self, line: bytes) -> Part | None:
-        """Say whose a line is, by its label; learn which task is on which node."""
+    def output_part(self, line: bytes) -> Part | None:
+        """Return the node's part in a line, by its label; learn which task is on which node."""
         label = _LABEL.match(line)
         if label is None:
             return None
@@ -158,8 +160,8 @@ class BroadcastStep:
             self._carrier.heard(node, message)
         return None
 
-    def complained(self, line: bytes) -> Part | None:
-        """Say which node a line of standard error is about."""
+    def error_part(self, line: bytes) -> Part | None:
+        """Return the node's part in a line of standard error."""
         exited = _EXITED.match(line)
         if exited is not None:
             node = exited[1].decode()
@@ -167,7 +169,7 @@ class BroadcastStep:
             return Part(node, line, over=True, code=code) if node in self._number else None
         label = _LABEL.match(line)
         if label is None or b"*** STEP" in line:
-            return None  # that a step is ended is told by one node, for all
+            return None  # one node reports the end of a step for all
         node_of_task = self._by_task.get(int(label[1]))
         stepd = _STEPD.match(line, label.end())
         if node_of_task is None and stepd is not None:
@@ -191,7 +193,7 @@ class BroadcastStep:
                     first = f"* k {len(data)}\n".encode() + data
                 index = self._kept.index(data)
             by_index.setdefault(index, []).append(node)
-        uses = (f"{self._to(some)} u {index}\n" for index, some in by_index.items())
+        uses = (f"{self._to(index_nodes)} u {index}\n" for index, index_nodes in by_index.items())
         return first + "".join(uses).encode()
 
     def _to(self, nodes: Sequence[str]) -> str:
@@ -199,11 +201,11 @@ class BroadcastStep:
         return "*" if everyone else rank_sets.fold(self._number[node] for node in nodes)
 
     def waits(self, node: str, data: bytes | None) -> bool:
-        """Whether sbcast is about to bring ``data``."""
+        """Return whether sbcast is about to bring ``data``."""
         return data is not None and self._carrier is not None and self._carrier.waits(node, data)
 
     def act(self, mono: float) -> Action:
-        """Say what is to be done for sbcast."""
+        """Return the work that is due for sbcast."""
         if self._carrier is None:
             return Action(b"", None, 0.0, "", ())
         action = self._carrier.act(mono)
@@ -211,7 +213,7 @@ class BroadcastStep:
         return action._replace(argv=argv)
 
     def acted(self, code: int | None, stderr: str) -> list[bytes]:
-        """Take the end of sbcast; a node that it did not reach would not read srun's input."""
+        """Handle the end of sbcast; a node that it did not reach would not read srun's input."""
         return self._carrier.acted(code, stderr) if self._carrier is not None else []
 
 
@@ -234,16 +236,16 @@ class SrunLauncher:
         self._login = login
         self._channel = channel
         self._limit = ""
-        """What Slurm said when the job had reached its time limit."""
+        """Slurm's message about the job's time limit, if it was reached."""
 
     @property
     def node(self) -> str:
-        """Slurm's name of it."""
+        """Return Slurm's name of the node."""
         return self._node
 
     @property
     def by_hand(self) -> ByHand:
-        """By a step of their own, beside those of the job."""
+        """Return how a person starts a step beside those of the job."""
         options = ["--job", self._job.name, "-w", self._node, "--via", "srun"]
         return ByHand((*self._step(), "sh", "-c"), tuple(options))
 
@@ -253,19 +255,19 @@ class SrunLauncher:
 
     @property
     def channel(self) -> SrunChannel | None:
-        """The step for many nodes, unless this one has spoilt it."""
+        """Return the step for many nodes, unless this node has broken it."""
         return self._channel
 
     @property
     def wave(self) -> Wave:
-        """Steps of their own are started a few at a time: slurmctld serves others, too."""
+        """Return the limit of steps started at once: slurmctld serves others, too."""
         if self._channel is not None:
             return Wave("srun", 1 << 20, PATIENCE_S)
         return Wave("srun, one by one", SHARE_FROM, 10.0)
 
     @property
     def patience(self) -> float:
-        """As long as srun takes to say that a node does not answer."""
+        """Return the seconds that srun takes to report that a node does not answer."""
         return PATIENCE_S
 
     def argv(self) -> list[str]:
@@ -282,14 +284,14 @@ class SrunLauncher:
         return [*self._step(), "--pty", "/bin/sh", "-c", "exec ${SHELL:-/bin/sh}"]
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say why srun ended; a node that ended it for all goes by itself from now on."""
+        """Return why srun ended; a node that ended it for all gets its own step from now on."""
         self.late(stderr)
         step = Step(self._node, self._job.id, self._job.user, tuple(self._step()))
-        said = self._limit + stderr
-        return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)
+        output = self._limit + stderr
+        return explain_srun(code, output, was_ready, step, self._login.python, self._login.sudo)
 
     def late(self, stderr: str) -> None:
-        """Keep why the step fails for this node, whenever it is said."""
+        """Note why the step fails for this node, whenever that is reported."""
         if self._channel is not None and self._node in launch_failures(stderr):
             self._channel.leave(self._node)
             self._channel = None
@@ -298,12 +300,18 @@ class SrunLauncher:
 
 
 def srun_launchers(job: SlurmJob, login: Login, nodes: Sequence[str]) -> list[SrunLauncher]:
-    """Return a launcher for each of ``nodes``, which are of the job; many of them share a step."""
+    """Return a launcher for each of ``nodes``, which belong to the job; many share a step."""
     wanted = frozenset(nodes)
-    found = []
+    node_launchers = []
     for part in job.parts:
-        some = [node for node in part.nodes if node in wanted]
-        wanted -= set(some)
-        channel = SrunChannel(job, part.component, some, login) if len(some) >= SHARE_FROM else None
-        found += [SrunLauncher(node, job, part.component, login, channel) for node in some]
-    return found
+        part_nodes = [node for node in part.nodes if node in wanted]
+        wanted -= set(part_nodes)
+        channel = (
+            SrunChannel(job, part.component, part_nodes, login)
+            if len(part_nodes) >= SHARE_FROM
+            else None
+        )
+        node_launchers += [
+            SrunLauncher(node, job, part.component, login, channel) for node in part_nodes
+        ]
+    return node_launchers

@@ -1,1 +1,1 @@
-"""Ways to a node: local, ssh, pdsh, a command; which nodes, and why a login failed."""
+"""Ways to a node: local, ssh, pdsh, a command; choice of nodes, and reasons of failed logins."""

@@ -1,10 +1,10 @@
 """Starting the probe by a command of the user's own: containers, namespaces, other shells.
 
-A template such as ``kubectl exec -i %h --`` is cut into words once, as a shell would, and then no
-shell reads it any more: ``%h`` in a word becomes the node's name, ``%%`` a percent sign. How the
-probe is started there is appended as words of its own, which is what programs that execute their
-arguments want (docker, kubectl, nsenter, env, sudo). A program that hands them to a shell (lsh,
-rsh, ssh, su -c) needs one word that is quoted for it: ``%c`` at the end of the template.
+A template such as ``kubectl exec -i %h --`` is split into words once, as a shell would, and no
+shell reads it after that: ``%h`` in a word becomes the node's name, ``%%`` a percent sign. The
+start of the probe is appended as further words, as expected by programs that execute their
+arguments (docker, kubectl, nsenter, env, sudo). A program that passes them to a shell (lsh, rsh,
+ssh, su -c) needs one word that is quoted for it: ``%c`` at the end of the template.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.attach.connect.launcher import Ending
-    from hangtop_core.attach.ways.reasons import Known
+    from hangtop_core.attach.ways.reasons import KnownEnding
     from hangtop_core.attach.ways.ssh import Login
 
 _PLACE = re.compile(r"%(.?)", re.DOTALL)
 _TERMINAL = frozenset({"-t", "-it", "-ti", "--tty"})
-"""What asks docker, podman and kubectl for a terminal, which would change what passes."""
+"""Options of docker, podman and kubectl for a terminal, which would change the data."""
 EXAMPLE = "For example: --command 'kubectl exec -i %h --', or --command 'lsh %h %c'."
 
 
@@ -38,13 +38,13 @@ _NO_TERMINAL = Advice("leave out -t, which asks for a terminal: exec -i")
 
 
 class Template:
-    """A command with places for the node and for what is run there."""
+    """A command with places for the node and for the command that runs there."""
 
     def __init__(self, text: str) -> None:
-        """Take a template apart.
+        """Parse a template.
 
         Raises:
-            UsageError: when it cannot be read, or its program is not on this machine.
+            UsageError: it cannot be parsed, or its program is not on this machine.
         """
         try:
             self._words = list(words_of(text))
@@ -74,23 +74,23 @@ class Template:
         return self._fill(node) + boot
 
     def by_hand(self, node: str, login: Login) -> ByHand:
-        """Return how a person gets there by the same command."""
+        """Return how a person reaches the node by the same command."""
         shell = self._fill(node) + ([] if self._for_shell else ["sh", "-c"])
         options = [*login.options(node), "--command", self._text]
         return ByHand(tuple(shell), tuple(options))
 
     def terminal(self, node: str) -> list[str]:
-        """Return what gives a person a shell there."""
+        """Return the command that gives a person a shell there."""
         return self._fill(node) + ([] if self._for_shell else ["sh", "-i"])
 
     def trial(self, node: str, login: Login) -> tuple[str, ...]:
-        """Return what a person can type to see whether Python starts there."""
+        """Return the command with which a person can try whether Python starts there."""
         boot = [login.trial_command()] if self._for_shell else login.trial_argv()
         return (*self._fill(node), *boot)
 
     def _fill(self, node: str) -> list[str]:
         values = {"h": node, "%": "%"}
-        return [_PLACE.sub(lambda found: values[found[1]], word) for word in self._words]
+        return [_PLACE.sub(lambda match: values[match[1]], word) for word in self._words]
 
 
 class CommandLauncher:
@@ -99,7 +99,7 @@ class CommandLauncher:
     channel = None
     via = "command"
     patience = 0.0
-    endings: Sequence[Known] = COMMANDS
+    endings: Sequence[KnownEnding] = COMMANDS
 
     def __init__(self, node: str, login: Login, template: Template) -> None:
         self._node = node
@@ -108,17 +108,17 @@ class CommandLauncher:
 
     @property
     def node(self) -> str:
-        """The name that is put into the command."""
+        """Return the name that is put into the command."""
         return self._node
 
     @property
     def by_hand(self) -> ByHand:
-        """By the same command."""
+        """Return the same command for a person."""
         return self._template.by_hand(self._node, self._login)
 
     @property
     def wave(self) -> Wave:
-        """As many at once as for ssh: what the command can bear is not known."""
+        """Return the limit of ssh: that of the command is unknown."""
         return Wave("command", self._login.fanout, HOLD_S)
 
     def argv(self) -> list[str]:
@@ -130,14 +130,14 @@ class CommandLauncher:
         return bundle.opening(self._login.keep)
 
     def late(self, stderr: str) -> None:
-        """Do nothing: it tells nothing of the present one."""
+        """Do nothing: an earlier command does not explain the present one."""
 
     def shell(self) -> list[str]:
         """Return the same command with a shell; it has a terminal if the command gives one."""
         return self._template.terminal(self._node)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say why the command ended."""
+        """Return why the command ended."""
         trial = self._template.trial(self._node, self._login)
         context = Context(self._node, trial, self._login.python, self._login.sudo, trial)
         ending = explain_login(code, stderr, was_ready, context, self.endings)

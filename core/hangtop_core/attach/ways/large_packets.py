@@ -1,12 +1,12 @@
-"""Whether a connection stands still because large packets get lost, as the kernel here knows it.
+"""Detection of lost large packets on a stalled connection, from the local kernel.
 
-Where some MTU on the way is smaller than set, and nobody says so (ICMP is filtered), small packets
-pass and large ones do not: one can log in, or nearly, and then nothing comes any more. Which is
-seen at this end alone: what was sent later, and is small, was acknowledged (sacked), and what is
-large is sent again and again; or parts of what the node sends arrive without what is before them.
+Where some MTU on the path is too small, and no router reports it (ICMP is filtered), small packets
+pass and large ones do not: a login succeeds, or nearly, and then nothing comes any more. This is
+visible at one end alone: later, small data were acknowledged (sacked), and large data are sent
+again and again; or parts of the node's data arrive without earlier ones.
 
 Fields are those of `struct tcp_info` (include/uapi/linux/tcp.h). The socket belongs to the child
-that connects, ssh mostly: pidfd_getfd(2), Linux 5.6, borrows it to ask.
+that connects, mostly ssh: pidfd_getfd(2), Linux 5.6, borrows it for the query.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PIDFD_GETFD = 438
-"""The number of the system call, the same on all architectures (asm-generic/unistd.h)."""
+"""Number of the system call, the same on all architectures (asm-generic/unistd.h)."""
 _SIZE = 256
 _AGAIN = 2
-"""How often in a row something has to be sent in vain."""
+"""Number of unsuccessful retransmissions in a row that count."""
 _MAX_PROCESSES = 8
 _MAX_DESCRIPTORS = 64
 _MTU = "an MTU on the way is smaller than set, and nothing there says so"
@@ -41,44 +41,44 @@ _FIX = (
 
 
 class State(NamedTuple):
-    """What is told of one TCP connection; counts are of packets."""
+    """State of one TCP connection; counts are of packets."""
 
     backoff: int
-    """How often in a row the oldest of what is not acknowledged was sent again."""
+    """How often in a row the oldest unacknowledged packet was sent again."""
     sacked: int
-    """Later ones that have arrived there."""
+    """Later packets that have arrived at the other end."""
     early: int
-    """Packets that came here before what belongs ahead of them, since the beginning."""
+    """Packets that arrived here before earlier ones, since the beginning."""
 
 
 def fix(node: str) -> Command:
-    """Return how to find the size that passes to a node."""
+    """Return the command that finds the packet size that passes to a node."""
     return Command("", ("ping", "-M", "do", "-s", 1472, node), _FIX)
 
 
 def lost(pid: int | None, talking: bool) -> str | None:
     """Return in which direction large packets get lost on the connections of a process.
 
-    What comes out of order may have been late only, long ago: that counts as long as the two ends
-    are not ``talking`` yet. None where nothing says so, or it cannot be asked.
+    Packets out of order may only have been late, long ago: they count while the two ends are not
+    ``talking`` yet. Return None without such evidence, or where the kernel cannot be asked.
     """
     states = list(_states(pid)) if pid is not None else []
-    if any(one.backoff >= _AGAIN and one.sacked for one in states):
+    if any(state.backoff >= _AGAIN and state.sacked for state in states):
         return TO
-    return FROM if not talking and any(one.early for one in states) else None
+    return FROM if not talking and any(state.early for state in states) else None
 
 
 def _states(pid: int) -> Iterator[State]:
-    """Look at the TCP sockets of a process and of those that it has started, as for a jump host."""
+    """Yield the TCP sockets of a process and of its children, as for a jump host."""
     waiting = [pid]
     for _ in range(_MAX_PROCESSES):
         if not waiting:
             return
-        one = waiting.pop(0)
-        children = procfs.read(f"/proc/{one}/task/{one}/children") or b""
+        process = waiting.pop(0)
+        children = procfs.read(f"/proc/{process}/task/{process}/children") or b""
         waiting += map(int, children.split())
         with contextlib.suppress(OSError):
-            yield from _of_process(one)
+            yield from _of_process(process)
 
 
 def _of_process(pid: int) -> Iterator[State]:
@@ -93,8 +93,8 @@ def _of_process(pid: int) -> Iterator[State]:
             borrowed = _libc().syscall(_PIDFD_GETFD, process, number, 0)
             if borrowed < 0:
                 continue
-            with contextlib.suppress(OSError, struct.error), socket.socket(fileno=borrowed) as one:
-                yield _read(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE))
+            with contextlib.suppress(OSError, struct.error), socket.socket(fileno=borrowed) as tcp:
+                yield _read(tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SIZE))
     finally:
         os.close(process)
 
@@ -104,7 +104,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _read(info: bytes) -> State:
-    """Pick what counts; an older kernel tells less at the end."""
+    """Return the relevant fields; an older kernel has fewer at the end."""
     (sacked,) = struct.unpack_from("=I", info, 28)
     early = struct.unpack_from("=I", info, 224)[0] if len(info) >= 228 else 0
     return State(info[4], sacked, early)

@@ -1,4 +1,4 @@
-"""Starting the probe on this machine: the same process and the same wire as on any node."""
+"""Starting the probe on this machine: the same process and the same protocol as on any node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hangtop_core.text.clean import clean, how_ended
 from hangtop_core.text.launchers import LOCAL_RANKS, RANKS, WORLD_SIZES
 
 RANK_VARIABLES = (*RANKS, *WORLD_SIZES, *LOCAL_RANKS)
-"""Taken from the probe and its children: Python with them would be taken for a rank elsewhere."""
+"""Variables removed for the probe and its children, which would otherwise look like a rank."""
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from hangtop_probe.__main__ import main; sys.exit(main(sys.argv[1:]))"
@@ -21,7 +21,7 @@ _BOOT = (
 
 
 LOCAL = Wave("this machine", 64, 5.0)
-"""Next to none: it is one process, and logs in nowhere."""
+"""A limit of no effect: there is one process, and no login."""
 
 
 class LocalLauncher:
@@ -37,16 +37,16 @@ class LocalLauncher:
 
     @property
     def node(self) -> str:
-        """This machine's host name."""
+        """Return this machine's host name."""
         return self._node
 
     @property
     def by_hand(self) -> ByHand:
-        """Nothing is needed."""
+        """Return an empty value: nothing is needed."""
         return ByHand()
 
     def argv(self) -> list[str]:
-        """Return the command; -I keeps the user's PYTHON* settings and folder out of it."""
+        """Return the command; -I ignores the user's PYTHON* settings and folder."""
         # In a batch script of Slurm's, or below mpirun, this process has a rank's variables.
         rank = [word for name in RANK_VARIABLES if name in os.environ for word in ("-u", name)]
         probe = [self._python, "-I", "-c", _BOOT, str(Path(hangtop_probe.__file__).parents[1])]
@@ -54,7 +54,7 @@ class LocalLauncher:
 
     @property
     def wave(self) -> Wave:
-        """Nothing is logged in to."""
+        """Return a limit of no effect: there is no login."""
         return LOCAL
 
     def opening(self) -> bytes:
@@ -62,14 +62,14 @@ class LocalLauncher:
         return b""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Read an exit status of the local probe."""
+        """Return the meaning of an exit status of the local probe."""
         last = clean(stderr.strip().rpartition("\n")[2], 300)
         how = "does not end, not even when killed" if code is None else how_ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
 
     def late(self, stderr: str) -> None:
-        """Do nothing: it tells nothing of the present one."""
+        """Do nothing: an earlier probe does not explain the present one."""
 
     def shell(self) -> list[str]:
         """Return the user's own shell."""
@@ -77,7 +77,7 @@ class LocalLauncher:
 
 
 def is_here(name: str) -> bool:
-    """Whether a node is this machine, going by its name."""
+    """Return whether a node is this machine, by its name."""
     own = socket.gethostname()
     return name in ("localhost", own, own.partition(".")[0])
 

@@ -1,8 +1,8 @@
 """Groups of nodes (`@gpu`, `@rack:r1`, `@*`), as the site and the user configure them.
 
-The files are ClusterShell's, so what `nodeset -l` lists works here. Its packages install an
+The files are ClusterShell's, so the groups of `nodeset -l` work here. Its packages install an
 example with 131 hosts: below the Python prefix, with `pip install --user` below `~/.local`, by
-distributions below `/etc`. That example counts nowhere: nobody has written it.
+distributions below `/etc`. The example is ignored everywhere, because no administrator wrote it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ WILD = frozenset("*?")
 ANSWER_S = 10.0
 """Seconds that a command of a group source may take."""
 MAX_ANSWER = 1 << 20
-"""Bytes that it may print."""
+"""Maximum bytes of its output."""
 MAX_NODES = 32_768
-"""Nodes of a group."""
+"""Maximum nodes of a group."""
 MAX_FILE = 1 << 20
-"""Bytes of a file that is compared with the example."""
+"""Maximum bytes of a file that is compared with the example."""
 EXAMPLE = """\
 adm: example0
 oss: example4 example5
@@ -54,7 +54,7 @@ io: example[4-6]
 compute: example[32-159]
 gpu: example[156-159]
 all: example[4-6,32-159]"""
-"""The groups of the example, the same ones since ClusterShell 1.7."""
+"""The groups of the example, unchanged since ClusterShell 1.7."""
 
 
 class GroupError(Exception):
@@ -62,19 +62,19 @@ class GroupError(Exception):
 
 
 def config_files() -> tuple[Path, ...]:
-    """Return the files that may define groups, by increasing precedence."""
+    """Return the files that may define groups, by increasing priority."""
     xdg = os.environ.get("XDG_CONFIG_HOME", "")
     user = xdg if os.path.isabs(xdg) else "~/.config"
     folders = [SITE, "~/.local/etc/clustershell", os.path.join(user, "clustershell")]
-    paths = [os.path.join(os.path.expanduser(one), NAME) for one in folders]
+    paths = [os.path.join(os.path.expanduser(folder), NAME) for folder in folders]
     if own := os.environ.get("CLUSTERSHELL_CFGDIR"):
         paths.append(os.path.abspath(os.path.join(own, NAME)))
-    # Without a home `~` stays as it is, and would be a folder where hangtop happens to run.
+    # Without a home `~` stays as it is, and would be a folder below the working directory.
     return tuple(Path(path) for path in paths if os.path.isabs(path))
 
 
 def where() -> str:
-    """Return the files that were looked at, one a line, and what was wrong with those not used."""
+    """Return the files that were checked, one a line, and why some were not used."""
     lines = (f"  {clean(str(path), 300)}: {_standing(path)}" for path in config_files())
     return "\n".join(("Groups come from these files of ClusterShell:", *lines))
 
@@ -89,12 +89,12 @@ def _standing(path: Path) -> str:
 
 @lru_cache(maxsize=4)
 def configured(paths: tuple[Path, ...]) -> Groups:
-    """Return the groups of these files, which are read at the first question."""
+    """Return the groups of these files, which are read at the first query."""
     return Groups(paths)
 
 
 def is_example(path: Path) -> bool:
-    """Whether a groups.conf defines nothing but the groups of ClusterShell's example."""
+    """Return whether a groups.conf defines nothing but the groups of ClusterShell's example."""
     folder = path.parent
     added = (*folder.glob("groups.conf.d/*.conf"), *folder.glob("groups.d/*.yaml"))
     return not added and _holds_example(folder) and _sections(path) == {"Main", "local"}
@@ -108,7 +108,7 @@ def _sections(path: Path) -> set[str]:
 
 
 def _holds_example(folder: Path) -> bool:
-    """Whether the source `local` of ClusterShell's groups.conf would find the example here."""
+    """Return whether ClusterShell's groups.conf would find its example here (source `local`)."""
     path = folder / "groups.d" / "local.cfg"
     if (folder / "groups").exists() or not path.is_file() or path.stat().st_size > MAX_FILE:
         return False
@@ -120,14 +120,14 @@ def _holds_example(folder: Path) -> bool:
 
 
 def _explained(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    """Turn what is wrong with a source into an error that says so."""
+    """Convert errors of a source into `GroupError` with an explanation."""
 
     @wraps(function)
     def wrapper(*arguments: Any) -> list[str]:
         try:
             return function(*arguments)
         except GroupSourceNoUpcall:
-            raise  # ClusterShell has another way then
+            raise  # ClusterShell has another method then
         except (ConfigError, UnicodeDecodeError) as error:
             raise GroupError(f"your groups cannot be read: {error}") from error
 
@@ -135,7 +135,7 @@ def _explained(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
 
 
 def _answer(source: Any, query: str, words: Mapping[str, str]) -> str:
-    """Return what a command of a group source prints; ClusterShell would wait for it for ever."""
+    """Return the output of a group source's command, within limits that ClusterShell lacks."""
     command = Template(source.upcalls[query]).safe_substitute(words)
     shell = ["/bin/sh", "-c", command]
     try:
@@ -159,7 +159,7 @@ def _bounded(nodes: list[str], group: str) -> list[str]:
 
 
 class Groups(GroupResolverConfig):  # type: ignore[misc]
-    """The groups that are configured; any other is an error, to ClusterShell it is an empty set."""
+    """The configured groups; any other is an error, where ClusterShell has an empty set."""
 
     _default_source: Any
 
@@ -199,7 +199,7 @@ class Groups(GroupResolverConfig):  # type: ignore[misc]
         """Return the nodes of a group.
 
         Raises:
-            GroupError: when it is not defined: it has no nodes, and is not listed either.
+            GroupError: the group is not defined: it has no nodes, and is not listed either.
         """
         name = f"@{namespace}:{group}" if namespace else f"@{group}"
         if WILD.isdisjoint(group) and (namespace or self.default_source_name):

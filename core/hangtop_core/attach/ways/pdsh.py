@@ -1,13 +1,13 @@
 """Reaching nodes by pdsh, for sites where nothing else is allowed.
 
-pdsh (2.34) starts one command on many nodes and labels what they print. It never sends anything
-to their standard input and never ends it, cuts lines beyond 128 KiB without a word, and with a
-fanout below the number of nodes starts some of them only once others have ended. So everything
-goes the other way than over ssh: the probe and all it is asked travel in the command itself, one
-long run pushes what `watch` says, and every other request is a run of its own, for all nodes
-that are asked at the same moment. What cannot be done like that is refused, with the reason.
+pdsh (2.34) starts one command on many nodes and labels their output. It never sends anything to
+their standard input and never closes it, silently cuts lines beyond 128 KiB, and with a fanout
+below the number of nodes starts some of them only once others have ended. So the direction is
+opposite to ssh: the command itself contains the probe and its orders, one long run pushes the data
+of `watch`, and every other request is a run of its own, for all nodes with a request at the same
+moment. Requests that this cannot do are refused, with the reason.
 
-Which remote shell pdsh uses is left to it, and to the user's PDSH_* settings.
+The remote shell of pdsh is its own choice, by the user's PDSH_* settings.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ NOTE = (
 )
 TIMING = Timing(hello=40.0, ping=None, lost=45.0, rest=5.0, login=40.0)
 LIFETIME_S = 1800.0
-"""A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
+"""Seconds after which a pushing probe ends that is stuck; one without a reader ends with its next
+line."""
 ANSWER_S = 300.0
-"""Seconds after which a run that answers requests ends by itself."""
+"""Seconds after which a run that answers requests ends."""
 MAX_LINE = 60_000
-"""Bytes of a line, well below where pdsh cuts it."""
+"""Maximum bytes of a line, well below pdsh's limit."""
 MAX_COMMAND = 129_000
-"""Bytes of one argument, of which Linux allows 131,071 (MAX_ARG_STRLEN); pdsh adds some itself."""
+"""Maximum bytes of one argument: Linux allows 131,071 (MAX_ARG_STRLEN), and pdsh adds some."""
 EVERYBODY = "*"
 WATCH = 1
 """Id of the request that is answered without being sent: the first of any connection."""
@@ -55,7 +56,7 @@ NUMBERS = 1 << 20
 """Cut messages that one run may send before its numbers reach those of the next."""
 REFUSED = ("strace",)
 SILENT = ("watch", "ping", "credit", "cancel")
-"""Requests that the pushing run answers without being asked, or that have no sense for it."""
+"""Requests that the pushing run answers unasked, or that have no meaning for it."""
 
 _FROM_PDSH = re.compile(rb"pdsh@[^:\s]*: ([^:\s]+): ")
 _UNRESOLVED = re.compile(rb'pdsh@[^:\s]*: gethostbyname\("([^"]+)"\) failed')
@@ -67,15 +68,15 @@ _SSH_OPTIONS = (
 
 
 class PdshChannel:
-    """pdsh for some nodes; what its probes are told to watch is known beforehand."""
+    """pdsh for some nodes; the parameters of their watching are known beforehand."""
 
     timing = TIMING
 
     def __init__(self, nodes: Sequence[str], login: Login, watch: Mapping[str, Any] | None) -> None:
-        """``watch`` are the parameters of the request of that name; with None there is none.
+        """``watch`` has the parameters of the request of that name; None means no such request.
 
         Raises:
-            UsageError: when a name means something else to pdsh.
+            UsageError: a name means something else to pdsh.
         """
         for name in nodes:
             if set(name) & set(":%"):
@@ -91,7 +92,7 @@ class PdshChannel:
 
 
 class PdshRun:
-    """One pdsh that pushes, and what is asked beside it."""
+    """One pdsh that pushes, and the requests beside it."""
 
     opening = b""
 
@@ -100,13 +101,13 @@ class PdshRun:
         self._login = login
         self._labels = _labels(nodes)
         self._readers = {node: wire.Reader() for node in nodes}
-        """Of those whose hello has not been seen."""
+        """Readers for the nodes without a hello so far."""
         self._hosts: dict[str, str] = {}
         self._written = {node: wire.Reader() for node in nodes}
         self._number = 0
 
-    def said(self, line: bytes) -> Part | None:
-        """Read a label. pdsh leaves out the domain where all nodes have the same."""
+    def output_part(self, line: bytes) -> Part | None:
+        """Return the node's part of a line, by label; pdsh omits a domain that all nodes share."""
         label, colon, text = line.partition(b": ")
         node = self._labels.get(label.decode("utf-8", "replace")) if colon else None
         if node is None:
@@ -116,24 +117,24 @@ class PdshRun:
         return Part(node, text)
 
     def _meet(self, node: str, line: bytes) -> None:
-        """Learn from its hello what the node calls itself."""
+        """Learn the node's own host name from its hello."""
         try:
             message = self._readers[node].feed(line)
         except wire.WireError:
-            return  # the link that gets the same line knows what to do
+            return  # the link that gets the same line handles the error
         hello = message.get("hello") if message is not None else None
         if isinstance(hello, dict):
             del self._readers[node]
             self._hosts[node] = str(hello.get("hostname"))
 
-    def complained(self, line: bytes) -> Part | None:
-        """Read whom pdsh or a node's shell complains about, and whether that node is done."""
-        found = _UNRESOLVED.match(line) or _FROM_PDSH.match(line)
-        label = found[1] if found else line.partition(b": ")[0]
+    def error_part(self, line: bytes) -> Part | None:
+        """Return the node's part of a complaint by pdsh or a shell; it may say that it is done."""
+        match = _UNRESOLVED.match(line) or _FROM_PDSH.match(line)
+        label = match[1] if match else line.partition(b": ")[0]
         node = self._labels.get(label.decode("utf-8", "replace"))
         if node is None:
             return None
-        if found is None:
+        if match is None:
             return Part(node, line)
         code = _EXIT_CODE.search(line)
         return Part(node, line, over=True, code=int(code[1]) if code else 255)
@@ -143,7 +144,7 @@ class PdshRun:
         return b""
 
     def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
-        """Turn requests into runs of their own, those of all nodes together."""
+        """Convert requests into runs of their own, those of all nodes together."""
         asked: dict[str, list[dict[str, Any]]] = {}
         answers = []
         for node, data in writes:
@@ -159,26 +160,29 @@ class PdshRun:
         return Orders(self._commands(asked), answers)
 
     def _commands(self, asked: Mapping[str, list[dict[str, Any]]]) -> list[Order]:
-        """One run for all nodes that can be told apart by what they call themselves."""
+        """Return one run for all nodes whose host names are distinct, and one for each other."""
         hosts = {node: self._hosts[node] for node in asked if node in self._hosts}
         names = list(hosts.values())
         together = {node: name for node, name in hosts.items() if names.count(name) == 1}
-        rest = {node: asked[node] for node in together}
-        orders = self._orders(rest, together) if rest else []
+        shared = {node: asked[node] for node in together}
+        orders = self._orders(shared, together) if shared else []
         alone = [{node: asked[node]} for node in asked if node not in together]
-        return orders + [order for one in alone for order in self._orders(one, None)]
+        return orders + [order for request in alone for order in self._orders(request, None)]
 
     def _orders(
         self, asked: Mapping[str, list[dict[str, Any]]], hosts: Mapping[str, str] | None
     ) -> list[Order]:
-        """Return as few runs as fit into one argument each: by nodes, then by requests."""
+        """Return as few runs as fit into one argument each: split by nodes, then by requests."""
         order = self._order(asked, hosts)
         nodes = list(asked)
         messages = asked[nodes[0]]
         if len(order.argv[-1]) <= MAX_COMMAND or len(nodes) == len(messages) == 1:
             return [order]
         half = len(nodes) // 2
-        parts = [{node: asked[node] for node in some} for some in (nodes[:half], nodes[half:])]
+        parts = [
+            {node: asked[node] for node in half_nodes}
+            for half_nodes in (nodes[:half], nodes[half:])
+        ]
         if not half:
             parts = [{nodes[0]: [message]} for message in messages]
         return [each for part in parts for each in self._orders(part, hosts)]
@@ -187,21 +191,23 @@ class PdshRun:
         self, asked: Mapping[str, list[dict[str, Any]]], hosts: Mapping[str, str] | None
     ) -> Order:
         self._number += NUMBERS
-        requests = {hosts[node] if hosts else EVERYBODY: said for node, said in asked.items()}
+        requests = {
+            hosts[node] if hosts else EVERYBODY: messages for node, messages in asked.items()
+        }
         push = Push(requests, ANSWER_S, self._number, MAX_LINE, hello=False)
-        ids = {node: [message["id"] for message in said] for node, said in asked.items()}
+        ids = {node: [message["id"] for message in messages] for node, messages in asked.items()}
         return Order(command(tuple(asked), self._login, push), ids)
 
     def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
         """Return the error of a request that its run may have left unanswered."""
         ending = explain(code, reason.decode("utf-8", "replace"), False, "node", self._login)
-        # What a node may name as a fix is fixed; this one is ours.
+        # Fixes from a node are limited to a list; this one is hangtop's.
         text = f"{ending.reason} (fix: {ending.fix_text})" if ending.fix else ending.reason
         return _error(request, "error", text, None)
 
 
 class PdshLauncher:
-    """The probe at the other end of a pdsh that serves others as well."""
+    """The probe at the other end of a pdsh that serves other nodes as well."""
 
     via = "pdsh one-way"
     patience = 0.0
@@ -212,22 +218,22 @@ class PdshLauncher:
 
     @property
     def node(self) -> str:
-        """The name it is reached by."""
+        """Return the name by which it is reached."""
         return self._node
 
     @property
     def channel(self) -> PdshChannel:
-        """The pdsh for all."""
+        """Return the pdsh for all nodes."""
         return self._channel
 
     @property
     def wave(self) -> Wave:
-        """All at once: whom pdsh holds back is not started before others have ended."""
+        """Return no limit: nodes that pdsh holds back start only after others have ended."""
         return Wave("pdsh", len(self._channel.nodes), 0.0)
 
     @property
     def by_hand(self) -> ByHand:
-        """By pdsh, too, and by the same options."""
+        """Return the same for a person: pdsh, with the same options."""
         login = self._channel.login
         options = [*login.options(self._node), "--via", "pdsh"]
         return ByHand(_by_pdsh(self._node, login), tuple(options))
@@ -241,21 +247,22 @@ class PdshLauncher:
         return b""
 
     def late(self, stderr: str) -> None:
-        """Do nothing: it tells nothing of the present one."""
+        """Do nothing: an earlier run does not explain the present one."""
 
     def shell(self) -> None:
         """Return nothing: pdsh gives no input to a shell."""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say why the node's part of the run ended."""
+        """Return why the node's part of the run ended."""
         return explain(code, stderr, was_ready, self._node, self._channel.login)
 
 
 def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
     """Return the pdsh that makes nodes do what ``push`` says."""
     options = f"{os.environ.get('PDSH_SSH_ARGS_APPEND', '')} {_SSH_OPTIONS}".strip()
-    # It does not notice when nobody reads what it prints any more, and would outlive us for long.
-    # On SIGINT it ends its ssh's first, with -b at once; on any other signal it leaves them.
+    # pdsh does not notice when its output has no reader any more, and would outlive hangtop for
+    # long. On SIGINT it ends its ssh processes first, with -b at once; on any other signal it
+    # leaves them.
     argv = dying_with_us(shutil.which("setpriv"), signal.SIGINT)
     argv += [shutil.which("env") or "/usr/bin/env", f"PDSH_SSH_ARGS_APPEND={options}"]
     argv += [
@@ -273,7 +280,7 @@ def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
 
 
 def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Login) -> Ending:
-    """Say what the end of one node's part means, from the lines about it."""
+    """Return the meaning of the end of one node's part, from the lines about it."""
     text = "\n".join(
         _LABEL.sub("", line) for line in stderr.splitlines() if "exited with exit code" not in line
     )
@@ -289,12 +296,14 @@ def _by_pdsh(node: str, login: Login) -> tuple[str, ...]:
 
 
 def _labels(nodes: Sequence[str]) -> dict[str, str]:
-    """Names by which pdsh may call nodes: their own, and without the domain where that is one's."""
+    """Return the names that pdsh may print for nodes: with and without a domain, if unique."""
     short: dict[str, list[str]] = {}
     for node in nodes:
         short.setdefault(node.partition(".")[0], []).append(node)
-    found = {name: some[0] for name, some in short.items() if len(some) == 1}
-    return {**found, **{node: node for node in nodes}}
+    short_names = {
+        name: nodes_of_name[0] for name, nodes_of_name in short.items() if len(nodes_of_name) == 1
+    }
+    return {**short_names, **{node: node for node in nodes}}
 
 
 def _error(request: int, kind: str, text: str, fix: str | None) -> bytes:

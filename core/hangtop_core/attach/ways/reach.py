@@ -1,6 +1,6 @@
-"""How far one gets to nodes without logging in: names, addresses and the port of sshd.
+"""Reachability of nodes without logging in: names, addresses and the port of sshd.
 
-What ssh would do is asked of ssh itself (`ssh -G`), so the user's configuration holds here, too.
+ssh itself gives the settings (`ssh -G`), so the user's configuration applies here, too.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AT_ONCE = 32
-"""Nodes that are looked at at the same time: as many as `ssh.AT_ONCE` lets log in."""
+"""Nodes that are tried at the same time: as many as the logins of `ssh.AT_ONCE`."""
 
 
 def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str, Future[Way]]:
-    """Find the way to each node, several at a time; returns at once.
+    """Find the way to each node, several at a time; return at once.
 
-    ``timeout`` is in seconds for a connection. The threads are daemons: a name service that does
-    not answer keeps nobody.
+    ``timeout`` is in seconds for a connection. The threads are daemons: a name service without an
+    answer delays no exit.
     """
-    found: dict[str, Future[Way]] = {node: Future() for node in nodes}
+    futures: dict[str, Future[Way]] = {node: Future() for node in nodes}
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for node in nodes:
         waiting.put(node)
@@ -42,41 +42,41 @@ def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str,
             except queue.Empty:
                 return
             try:
-                resolve(found[node], way(node, user, timeout))
+                resolve(futures[node], way(node, user, timeout))
             except Exception as error:
-                reject(found[node], error)
+                reject(futures[node], error)
 
     for number in range(min(AT_ONCE, len(nodes))):
         threading.Thread(target=work, name=f"hangtop-reach-{number}", daemon=True).start()
-    return found
+    return futures
 
 
 def way(node: str, user: str | None, timeout: float) -> Way:
     """Find the way to one node: a name look-up, then ``timeout`` seconds at most per address."""
-    told = settings(node, user)
-    host, port = told.get("hostname", node), port_of(told)
-    through = jump_of(told)
+    ssh_settings = settings(node, user)
+    host, port = ssh_settings.get("hostname", node), port_of(ssh_settings)
+    through = jump_of(ssh_settings)
     if through is not None:
         return Way(host, port, through=through)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError) as error:  # the latter of what is no name at all
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:  # a ValueError is of an impossible name
         why = error.strerror if isinstance(error, OSError) else str(error)
         return Way(host, port, unresolved=clean(why or "unknown", 200))
-    addresses = tuple(dict.fromkeys(str(info[4][0]) for info in found))
-    took, refused = _connect(found, timeout)
+    addresses = tuple(dict.fromkeys(str(info[4][0]) for info in resolved))
+    took, refused = _connect(resolved, timeout)
     return Way(host, port, None, addresses, None, refused, took)
 
 
-def _connect(found: Sequence[tuple[object, ...]], timeout: float) -> tuple[float | None, str]:
-    """Try the addresses in turn, as ssh does; return the seconds it took, or why not."""
+def _connect(resolved: Sequence[tuple[object, ...]], timeout: float) -> tuple[float | None, str]:
+    """Try the addresses in turn, as ssh does; return the seconds it took, or why it failed."""
     refused = "no address"
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in resolved:
         began = time.monotonic()
         try:
-            with socket.socket(family, kind, protocol) as one:  # type: ignore[arg-type]
-                one.settimeout(timeout)
-                one.connect(address)  # type: ignore[arg-type]
+            with socket.socket(family, kind, protocol) as connection:  # type: ignore[arg-type]
+                connection.settimeout(timeout)
+                connection.connect(address)  # type: ignore[arg-type]
             return time.monotonic() - began, ""
         except TimeoutError:
             refused = f"no answer in {timeout:g} s"

@@ -1,7 +1,7 @@
-"""Why a login failed: from ssh's exit status and what it printed to a state, a reason and a fix.
+"""Reasons of failed logins: from ssh's exit status and output to a state, a reason and a fix.
 
-Texts are those of OpenSSH 9.2 (sshconnect.c, sshconnect2.c, ssh.c, packet.c, clientloop.c),
-sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
+Texts are those of OpenSSH 9.2 (sshconnect.c, sshconnect2.c, ssh.c, packet.c, clientloop.c), sudo
+1.9 and the shells bash, dash, zsh, tcsh and fish.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NOISE = re.compile(
     r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@"
     r"|command terminated with |Defaulted container |\s*$)"
 )
-"""Lines of standard error that say nothing about why it ended."""
+"""Lines of standard error that are irrelevant to its end."""
 
 
 class Context(NamedTuple):
-    """What fixes are written with."""
+    """Values for fixes."""
 
     node: str
     login: tuple[str, ...]
@@ -43,19 +43,19 @@ class Context(NamedTuple):
 
 
 class Slot(Struct, frozen=True):
-    """Words of a `Fix` that are filled in: of `Context`, or a named group of a pattern."""
+    """Words of a `Fix` that are filled in: from `Context`, or a named group of a pattern."""
 
     name: str
 
 
 class Fix(Struct, frozen=True):
-    """A command that mends an ending, and what is said before it: that may name `{node}`."""
+    """A command that mends an ending, and the text before it, which may name `{node}`."""
 
     why: str
     words: tuple[Word | Slot, ...]
 
 
-class Known(NamedTuple):
+class KnownEnding(NamedTuple):
     """One known ending; ``reason`` may use groups of ``core_pattern``."""
 
     pattern: re.Pattern[str]
@@ -64,19 +64,19 @@ class Known(NamedTuple):
     fix: Advice | Fix | None = None
     retry: bool = False
     by_node: bool = False
-    """Who says it is no ssh: it is looked for in what the node printed."""
+    """Whether the node prints it, not ssh: it is searched in the node's output."""
 
 
-def _known(
+def _row(
     pattern: str,
     state: NodeState,
     reason: str,
     fix: Advice | Fix | None = None,
     retry: bool = False,
     by_node: bool = False,
-) -> Known:
+) -> KnownEnding:
     flags = re.MULTILINE | re.IGNORECASE
-    return Known(re.compile(pattern, flags), state, reason, fix, retry, by_node)
+    return KnownEnding(re.compile(pattern, flags), state, reason, fix, retry, by_node)
 
 
 NODE = Slot("node")
@@ -89,21 +89,21 @@ _INIT_FIX = Advice(
 _CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
 
 SUDO = (
-    _known(
+    _row(
         r"sudo: (a password is required|a terminal is required|no tty present)",
         "denied",
         "sudo asks for a password there, and hangtop gives none",
         Advice("allow it without one (NOPASSWD in sudoers), or leave out --sudo"),
         by_node=True,
     ),
-    _known(
+    _row(
         r"(is not in the sudoers file|is not allowed to (?:execute|run))",
         "denied",
         r"sudo refuses: the user \1",
         Advice("leave out --sudo, or ask for the right"),
         by_node=True,
     ),
-    _known(
+    _row(
         r"sudo: (?:command )?not found|sudo: Unknown command",
         "denied",
         "there is no sudo on it",
@@ -112,9 +112,9 @@ SUDO = (
     ),
 )
 
-# Asked in this order: what OpenSSH prints last is often only a consequence.
+# Tried in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
-    _known(
+    _row(
         r"^Offending \S+ key in (?P<file>\S.*):\d+\s*\n"
         r"(?:.*\n){0,8}?Host key for (?P<host>\S+) has changed",
         "denied",
@@ -124,7 +124,7 @@ TABLE = (
             ("ssh-keygen", "-f", Slot("file"), "-R", Slot("host"), Sign.AND, *_ASK_KEY),
         ),
     ),
-    _known(
+    _row(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "denied",
         _CHANGED,
@@ -133,102 +133,102 @@ TABLE = (
             ("ssh-keygen", "-R", NODE, Sign.AND, _LOGIN, "true"),
         ),
     ),
-    _known(
+    _row(
         r"No (\S+) host key is known for",
         "denied",
         r"its \1 host key is not known here, and is never accepted silently",
         Fix("compare and accept it", _ASK_KEY),
     ),
-    _known(
+    _row(
         r"REVOKED HOST KEY",
         "denied",
         "its host key is marked as revoked here",
         Advice("ask whoever runs {node}"),
     ),
-    # What ssh says of an unknown key when it may not ask.
-    _known(
+    # ssh's message about an unknown key when it may not ask.
+    _row(
         r"Host key verification failed",
         "denied",
         "its host key is not known here, and is never accepted silently",
         Fix("compare and accept it", _ASK_KEY),
     ),
-    _known(
+    _row(
         r"pam_slurm|no active jobs on this node",
         "denied",
         "Slurm lets only users log in who have a job running there",
         Advice("log in while the job runs"),
         by_node=True,
     ),
-    _known(
+    _row(
         r"Permission denied \(([^)\n]{0,200})\)",
         "denied",
         r"login refused (\1): no key or ticket of yours is accepted",
         Fix("make this work without a password (ssh-add -l, klist, or -l USER)", (_LOGIN, "true")),
     ),
-    _known(
+    _row(
         r"Too many authentication failures",
         "denied",
         "login refused: too many keys were offered",
         Advice("name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes"),
     ),
     *SUDO,
-    _known(
+    _row(
         r"account is currently not available|nologin",
         "denied",
         "this user has no shell there",
         Advice("log in as another user: -l USER"),
         by_node=True,
     ),
-    _known(
+    _row(
         r"Bad SSH2 KexAlgorithms",
         "denied",
         "the ssh of this machine is too old for --fast-kex",
         Advice("leave out --fast-kex: it needs OpenSSH 8"),
         by_node=True,  # ssh says it before it has a log
     ),
-    _known(
+    _row(
         r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
         "denied",
         r"ssh does not accept its configuration: \1",
         Fix("see", (_LOGIN, "true")),
     ),
-    _known(
+    _row(
         r"(Could not resolve hostname .*)",
         "unreachable",
         "its name cannot be resolved",
         Fix("check the name", ("getent", "hosts", NODE)),
         retry=True,
     ),
-    _known(
+    _row(
         r"Connection refused",
         "unreachable",
         "nobody answers on its ssh port (connection refused)",
         Advice("check that sshd runs on {node}"),
         retry=True,
     ),
-    _known(
+    _row(
         r"timed out during banner exchange",
         "unreachable",
         "it takes connections but does not answer: overloaded, frozen or out of memory",
         Advice("look at its console; --connect-timeout waits longer"),
         retry=True,
     ),
-    _known(
+    _row(
         r"(No route to host|Network is unreachable|(?:Connection|Operation) timed out)",
         "unreachable",
         r"no connection: \1",
         Fix("check power, network and firewall", ("ping", NODE)),
         retry=True,
     ),
-    _known(
+    _row(
         r"Timeout, server \S+ not responding",
         "unreachable",
         "it stopped answering in the middle of the connection",
         None,
         retry=True,
     ),
-    # What ssh says only once a session is there.
-    _known(
+    # ssh prints this only once a session exists.
+    _row(
         r"Connection to \S+ closed by remote host",
         "unreachable",
         "its sshd ended the connection, or was killed",
@@ -236,14 +236,14 @@ TABLE = (
         retry=True,
         by_node=True,  # ssh says it where the node's words go
     ),
-    _known(
+    _row(
         r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
         "unreachable",
         r"the connection was closed (by \1) before the login was done",
         Advice("too many logins at once, or a jump host that refuses: --fanout 4"),
         retry=True,
     ),
-    _known(
+    _row(
         r"(client_loop: send disconnect|Broken pipe|kex_exchange_identification)",
         "unreachable",
         "the connection broke",
@@ -252,23 +252,23 @@ TABLE = (
     ),
 )
 
-# What programs say that run something inside a container (runc, containerd, CRI-O), and shells.
+# Messages of programs that run commands inside a container (runc, containerd, CRI-O), and shells.
 COMMANDS = (
     *SUDO,
-    _known(
+    _row(
         r"""exec:? \\?"([^"\\]{1,400})\\?":? """
         r"(?:executable file not found|stat .{0,400}no such file)",
         "no-python",
         r"there is no \1 in it",
         _PYTHON_FIX,
     ),
-    _known(
+    _row(
         r"syntax error|unexpected token|[Bb]adly placed|parse error|expected a command",
         "incompatible",
         "the command gives its words to a shell, which cuts them up again",
         Advice("put %c at its end, which is quoted for a shell: --command 'lsh %h %c'"),
     ),
-    _known(
+    _row(
         r"exec \[POD\] \[COMMAND\] is not supported",
         "incompatible",
         "kubectl wants -- between the pod and what it runs there",
@@ -276,16 +276,16 @@ COMMANDS = (
     ),
 )
 
-# pdsh tries rsh where it was not told of another remote shell.
+# pdsh tries rsh unless another remote shell is set.
 PDSH = (
-    _known(
+    _row(
         r"rcmd: |rresvport|poll: protocol failure",
         "denied",
         "pdsh tries to reach it by rsh",
         Advice("export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)"),
     ),
     # With rsh it then starts nothing at all, so this node must stay out of the next run.
-    _known(
+    _row(
         r"gethostbyname\(.*\) failed",
         "unreachable",
         "its name cannot be resolved",
@@ -300,27 +300,27 @@ def explain_login(
     stderr: str,
     was_ready: bool,
     context: Context,
-    table: Sequence[Known] = TABLE,
+    table: Sequence[KnownEnding] = TABLE,
     log: str | None = None,
 ) -> Ending:
-    """Say what the end of an ssh means. Once a probe was there, the node is `lost`.
+    """Return the meaning of the end of an ssh. After a probe's hello, the node is `lost`.
 
     Args:
-        code: its exit status.
-        stderr: what came by its standard error: banners, and what programs on the node print.
-        was_ready: whether a probe was there.
-        context: what fixes are written with.
-        table: the endings that are known.
-        log: what ssh itself said; None where that stands in ``stderr``, too.
+        code: exit status of ssh.
+        stderr: its standard error: banners, and output of programs on the node.
+        was_ready: whether a probe had said hello.
+        context: values for fixes.
+        table: the known endings.
+        log: ssh's own messages; None where they are in ``stderr``, too.
     """
     own = stderr if log is None else log
-    known = None if code == 0 else _first(table, own, stderr)
-    if known is not None and not (was_ready and code != 255):
-        source = stderr if known.by_node else own
+    ending = None if code == 0 else _first(table, own, stderr)
+    if ending is not None and not (was_ready and code != 255):
+        source = stderr if ending.by_node else own
         values = {"node": (context.node,), "login": context.login}
-        return known_ending(known, source, was_ready, values)
-    by_ssh = _said(log) if log is not None and code == 255 else []
-    lines = by_ssh or _said(stderr)
+        return known_ending(ending, source, was_ready, values)
+    by_ssh = _relevant_lines(log) if log is not None and code == 255 else []
+    lines = by_ssh or _relevant_lines(stderr)
     no_python = None if was_ready else _without_python(code, lines, context.python)
     if no_python is not None:
         return no_python
@@ -336,7 +336,7 @@ def _disconnected(code: int | None, last: str, was_ready: bool, context: Context
 
 
 def _without_python(code: int | None, lines: Sequence[str], python: str) -> Ending | None:
-    """Say why no Python started that can run the probe; None where that is not the reason."""
+    """Return why no usable Python started; None where that is not the reason."""
     text, last = "\n".join(lines), _last(lines)
     if code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
@@ -356,30 +356,30 @@ def _last(lines: Sequence[str]) -> str:
     return clean(lines[-1], 200) if lines else ""
 
 
-def _first(table: Sequence[Known], own: str, stderr: str) -> Known | None:
-    """Return the first that matches: why ssh refused to log in, what the node said, all else."""
+def _first(table: Sequence[KnownEnding], own: str, stderr: str) -> KnownEnding | None:
+    """Return the first match: refusals by ssh first, then output of the node, then the others."""
     if own == stderr:
-        return next((one for one in table if one.pattern.search(stderr)), None)
-    found = [one for one in table if one.pattern.search(stderr if one.by_node else own)]
-    found.sort(key=lambda one: 1 if one.by_node else 0 if one.state == "denied" else 2)
-    return found[0] if found else None
+        return next((entry for entry in table if entry.pattern.search(stderr)), None)
+    matches = [entry for entry in table if entry.pattern.search(stderr if entry.by_node else own)]
+    matches.sort(key=lambda entry: 1 if entry.by_node else 0 if entry.state == "denied" else 2)
+    return matches[0] if matches else None
 
 
-def _said(text: str) -> list[str]:
+def _relevant_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not NOISE.match(line)]
 
 
 def known_ending(
-    known: Known, stderr: str, was_ready: bool, values: Mapping[str, Sequence[str]]
+    entry: KnownEnding, stderr: str, was_ready: bool, values: Mapping[str, Sequence[str]]
 ) -> Ending:
-    """Fill in the reason from ``stderr`` and the fix from ``values``."""
-    found = known.pattern.search(stderr)
-    reason = clean(found.expand(known.reason), 300) if found else known.reason
-    named = found.groupdict() if found else {}
+    """Return an ending with the reason filled in from ``stderr`` and the fix from ``values``."""
+    match = entry.pattern.search(stderr)
+    reason = clean(match.expand(entry.reason), 300) if match else entry.reason
+    named = match.groupdict() if match else {}
     groups = {name: (text or "",) for name, text in named.items()}
-    fix = None if known.fix is None else filled(known.fix, {**values, **groups})
-    state = "lost" if was_ready and known.retry else known.state
-    return Ending(state, reason, known.retry, fix)
+    fix = None if entry.fix is None else filled(entry.fix, {**values, **groups})
+    state = "lost" if was_ready and entry.retry else entry.state
+    return Ending(state, reason, entry.retry, fix)
 
 
 def filled(fix: Advice | Fix, values: Mapping[str, Sequence[str]]) -> Step:

@@ -1,6 +1,7 @@
-"""Limits of a login (ulimit) that are too small for a probe: what says so, and what to do.
+"""Limits of a login (ulimit) that are too small for a probe: their messages, and the fix.
 
-What Python, its loader (ld.so) and shells print where memory, open files or processes run out.
+The messages are those of Python, its loader (ld.so) and shells when memory, open files or processes
+run out.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def fix_text(reason: str, fix: Step | None, by_hand: ByHand) -> str | None:
 
     Args:
         reason: why it ended.
-        fix: of how it ended, where no limit is the reason.
-        by_hand: how a person gets there.
+        fix: the fix for how it ended, where no limit is the reason.
+        by_hand: how a person reaches the node.
     """
     if by_hand.shell is not None and _SAY_SO.search(reason):
         fix = Command("", (*by_hand.shell, "ulimit -a"), _WHY)

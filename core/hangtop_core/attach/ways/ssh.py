@@ -1,9 +1,9 @@
 """Starting the probe on a node by the system's ssh, with the user's own configuration.
 
-Their config, agent, jump hosts, masters and Kerberos tickets are ssh's business. What is fixed
-here keeps a screen from hanging on a prompt, and a node from reaching back: no prompts, no agent
-or X11 forwarding, no port forwards, and dead connections end. Host keys are checked as the user's
-configuration says; nothing here ever accepts one.
+ssh handles the user's config, agent, jump hosts, masters and Kerberos tickets. The options set here
+keep a screen from hanging on a prompt, and a node from reaching back: no prompts, no agent or X11
+forwarding, no port forwards, and dead connections end. Host keys are checked by the user's
+configuration; hangtop never accepts one.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AT_ONCE = 32
-"""Logins at the same time; `--fanout` sets another number."""
+"""Default of simultaneous logins; `--fanout` sets another number."""
 AT_ONCE_BEHIND_A_JUMP = 8
 """sshd refuses logins at random beyond ten at a time (MaxStartups 10:30:100)."""
 HOLD_S = 3.0
-"""A login that takes longer does not keep others waiting; behind a jump host it does."""
+"""Seconds after which a login does not delay others any more, except behind a jump host."""
 FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
-"""Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
+"""Puts X25519 before the post-quantum method; the node's offer still decides. Needs OpenSSH 8."""
 
 _MAX_LOG = 65536
 LEFT_S = 10.0
-"""Seconds for which the log of an ssh that was left stays open; it is killed before (`Timing`)."""
+"""Seconds for which the log of an abandoned ssh stays open; it is killed before (`Timing`)."""
 _MAX_SETTINGS = 1 << 20
-"""Bytes that `ssh -G` may print; it has some KB to say."""
+"""Maximum bytes of `ssh -G`, which prints some KB."""
 _ASK_S = 5.0
 _NEVER_THERE = "UNKNOWN port 65535"
-"""In what ssh says when its proxy ended: the node itself has said nothing then."""
+"""Part of ssh's message when its proxy ended: then the node itself has sent nothing."""
 _NO_LOG = "Couldn't open logfile"
-"""OpenSSH log.c, log_redirect_stderr_to."""
+"""Message of OpenSSH's log.c, log_redirect_stderr_to."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_./+@:,=-]*")
 
@@ -59,20 +59,20 @@ class Login(Struct, frozen=True):
     """A command of the user's for the node's shell; it must succeed."""
     sudo: bool = False
     connect_timeout: float = 10.0
-    """Seconds."""
+    """Limit in seconds."""
     fanout: int = AT_ONCE
-    """Logins at the same time, at most."""
+    """Maximum number of simultaneous logins."""
     fast_kex: bool = False
-    """Agree on keys by X25519 alone: some 60 ms of processor less per login, but what is recorded
-    today may be read by a quantum computer one day."""
+    """Agree on keys by X25519 alone, which saves some 60 ms of CPU time per login; but a quantum
+    computer may read recorded traffic one day."""
     keep: bool = True
-    """Without it nothing is left on the nodes, and py-spy is not sent."""
+    """Whether files may stay on nodes; without it py-spy is not sent."""
 
     def check(self) -> Login:
-        """Return this login once its texts are what they should be.
+        """Return this login after checking its texts.
 
         Raises:
-            UsageError: when one is not.
+            UsageError: a text is invalid.
         """
         if self.user is not None and not _USER.fullmatch(self.user):
             raise UsageError(f"--user: {clean(self.user, 80)!r} is no user name")
@@ -84,10 +84,10 @@ class Login(Struct, frozen=True):
         return self
 
     def options(self, node: str) -> list[str]:
-        """Return the options of hangtop that reach a node so; nothing that goes without saying.
+        """Return the options of hangtop that reach a node so, without defaults.
 
-        They are for commands that are copied, and so short: what has its usual value is left out.
-        Who has taken back on the command line what the config file says has to do that again.
+        They are for commands to copy, so they are short. An option that overrides the config file
+        on the command line has to be given again.
         """
         words = ["-w", node]
         for option, value, usual in (
@@ -99,32 +99,32 @@ class Login(Struct, frozen=True):
         return words + (["--sudo"] if self.sudo else [])
 
     def exec_argv(self) -> list[str]:
-        """Return what starts the boot, for a program that executes its arguments."""
+        """Return the command that starts the boot, for a program that executes its arguments."""
         if self.init:
             return ["sh", "-c", self.shell_command()]
         sudo = ["sudo", "-n"] if self.sudo else []
         return [*sudo, self.python, "-I", "-S", "-u", "-c", BOOT]
 
     def trial_argv(self) -> list[str]:
-        """Return what shows whether Python starts there, for a program that executes it."""
+        """Return the command that shows whether Python starts, for a program that executes it."""
         if self.init:
             return ["sh", "-c", self.trial_command()]
         return self.trial_command().split()
 
     def trial_command(self) -> str:
-        """Return the same for a shell."""
+        """Return the command that shows whether Python starts, for a shell."""
         trial = f"{'sudo -n ' if self.sudo else ''}{self.python} -V"
         return f"{self.init} && {trial}" if self.init else trial
 
     def trial_words(self) -> list[str]:
-        """Return the same as the end of a command line whose words another shell gets."""
+        """Return its words for the end of a command line that another shell reads."""
         return [self.trial_command()] if self.init else self.trial_command().split()
 
     def shell_command(self, pushed: str | None = None) -> str:
-        """Return what starts the boot, for any shell; see `hangtop_probe.wire.boot.BOOT`.
+        """Return the command that starts the boot, for any shell (`hangtop_probe.wire.boot.BOOT`).
 
         Args:
-            pushed: of `bundle.pushed`, where nothing can be sent over stdin.
+            pushed: the result of `bundle.pushed`, where nothing can be sent over stdin.
         """
         sudo = "sudo -n " if self.sudo else ""
         code, word = (BOOT, "") if pushed is None else (bundle.PUSHED, f" {pushed}")
@@ -133,32 +133,32 @@ class Login(Struct, frozen=True):
 
 
 class Jumps:
-    """Which nodes are behind a jump host, as the user's ssh configuration says.
+    """The nodes behind a jump host, by the user's ssh configuration.
 
-    ssh is asked once for names that differ in digits only: a thousand nodes are not a thousand
-    questions.
+    ssh is asked once for names that differ in digits only, not a thousand times for a thousand
+    nodes.
     """
 
     def __init__(self, user: str | None) -> None:
         self._user = user
-        self._known: dict[str, str | None] = {}
+        self._cache: dict[str, str | None] = {}
 
     def of(self, node: str) -> str | None:
         """Return the jump host or proxy command of a node, or None."""
         kind = re.sub(r"\d+", "0", node)
-        if kind not in self._known:
-            self._known[kind] = jump_of(settings(node, self._user))
-        return self._known[kind]
+        if kind not in self._cache:
+            self._cache[kind] = jump_of(settings(node, self._user))
+        return self._cache[kind]
 
 
-def jump_of(found: Mapping[str, str]) -> str | None:
-    """Return the jump host or proxy command of some `settings`, or None."""
-    told = (found.get(name, "none") for name in ("proxyjump", "proxycommand"))
-    return next((value for value in told if value != "none"), None)
+def jump_of(values: Mapping[str, str]) -> str | None:
+    """Return the jump host or proxy command in `settings`, or None."""
+    jumps = (values.get(name, "none") for name in ("proxyjump", "proxycommand"))
+    return next((value for value in jumps if value != "none"), None)
 
 
 def settings(node: str, user: str | None) -> dict[str, str]:
-    """Return what ssh would use for a node, as it says itself; nothing where it cannot say."""
+    """Return ssh's settings for a node, by its own account; empty where it fails."""
     login = ["-l", user] if user is not None else []
     argv = ["ssh", "-G", *login, "--", node]
     try:
@@ -169,27 +169,27 @@ def settings(node: str, user: str | None) -> dict[str, str]:
     return {key: value for key, _, value in lines if value}
 
 
-def port_of(found: Mapping[str, str]) -> int:
-    """Return the port of some `settings`: 22 where they tell none, or none that there can be."""
-    told = found.get("port", "")
-    return int(told) if re.fullmatch(r"[0-9]{1,5}", told) and int(told) < 65536 else 22
+def port_of(values: Mapping[str, str]) -> int:
+    """Return the port in `settings`; 22 where it is missing or impossible."""
+    port = values.get("port", "")
+    return int(port) if re.fullmatch(r"[0-9]{1,5}", port) and int(port) < 65536 else 22
 
 
 class OwnWords:
-    """What one ssh says itself, apart from what the node prints before and after the login.
+    """ssh's own messages, separate from the node's output before and after the login.
 
-    A banner that says "Permission denied" would be believed otherwise. ssh writes it to a file in
-    memory, which it opens by its name in /proc. That of one that was left stays open for a while:
-    it may have yet to open it, and the next file would have the same name.
+    Otherwise a banner that says "Permission denied" would be believed. ssh writes them to a file in
+    memory, which it opens by its name in /proc. The file of an abandoned ssh stays open for a
+    while: the ssh may have yet to open it, and the next file would have the same name.
     """
 
     possible = hasattr(os, "memfd_create")
-    """Whether there are such files, and ssh could open them so far."""
+    """Whether such files exist, and ssh could open them so far."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
         self._left: list[tuple[float, int]] = []
-        """When (monotonic) an ssh was left, and its file."""
+        """When (monotonic) an ssh was abandoned, and its file."""
 
     def __del__(self) -> None:
         self._close()
@@ -197,7 +197,7 @@ class OwnWords:
             os.close(fd)
 
     def begin(self) -> list[str]:
-        """Return the options for the next ssh; none where there can be no such file."""
+        """Return the options for the next ssh; empty where no such file is possible."""
         now = time.monotonic()
         while self._left and now - self._left[0][0] >= LEFT_S:
             os.close(self._left.pop(0)[1])
@@ -213,7 +213,7 @@ class OwnWords:
         return ["-E", f"/proc/{os.getpid()}/fd/{self._fd}"]
 
     def take(self) -> str | None:
-        """Return what the last ssh has said, once; None where that is not known."""
+        """Return the messages of the last ssh, once; None where unknown."""
         if self._fd is None:
             return None
         data = os.pread(self._fd, _MAX_LOG, 0)
@@ -240,22 +240,22 @@ class SshLauncher:
 
     @property
     def patience(self) -> float:
-        """As long as the user said that logging in may take: the probe's start belongs to it."""
+        """Return the user's time limit for logins, which includes the probe's start."""
         return self._login.connect_timeout
 
     @property
     def node(self) -> str:
-        """The name it is reached by."""
+        """Return the name by which it is reached."""
         return self._node
 
     @property
     def by_hand(self) -> ByHand:
-        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        """Return the same ssh for a person, with the options that differ from defaults."""
         return ByHand(tuple(self.shell()), tuple(self._login.options(self._node)))
 
     @property
     def wave(self) -> Wave:
-        """Few at once behind a jump host; its sshd counts them all as its own."""
+        """Return the login limit: low behind a jump host, whose sshd counts all of them."""
         if self._jump is not None:
             at_once = min(self._login.fanout, AT_ONCE_BEHIND_A_JUMP)
             return Wave(f"jump {self._jump}", at_once, self._login.connect_timeout + 5)
@@ -285,7 +285,7 @@ class SshLauncher:
         return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
-        """Say why ssh ended."""
+        """Return why ssh ended."""
         login, python = tuple(self.shell()), self._login.python
         trial = (*login, *self._login.trial_words())
         context = Context(self._node, login, python, self._login.sudo, trial)
@@ -294,7 +294,7 @@ class SshLauncher:
             OwnWords.possible = False
             return Ending("unreachable", "ssh cannot write its log to memory", retry=True)
         if log is not None and _NEVER_THERE in log:
-            log = stderr + log  # what stopped the jump host's ssh, which has no log of its own
+            log = stderr + log  # the error of the jump host's ssh, which has no log of its own
         return explain_login(code, stderr, was_ready, context, log=log)
 
     def late(self, stderr: str) -> None:

@@ -1,4 +1,4 @@
-"""Running a program of this machine that prints what others decide: bounded in time and memory."""
+"""Run a local program with untrusted output: bounded in time and memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 END_S = 1.0
-"""Seconds that one may take to be gone once it is killed."""
+"""Seconds that a killed program may take to be gone."""
 
 
 class TooMuchOutputError(Exception):
-    """A program printed more than it may."""
+    """A program printed too much."""
 
 
 class Done(NamedTuple):
-    """How a program ended and what it printed."""
+    """Exit code and output of a program."""
 
     code: int
     out: str
@@ -40,10 +40,10 @@ def run(
 
     Args:
         argv: the program and its arguments.
-        seconds: how long it may take.
-        limit: bytes it may print, standard output and error together.
+        seconds: time limit.
+        limit: maximum bytes of standard output and error together.
         env: its environment.
-        folder: where it runs; by default where hangtop does.
+        folder: working directory; by default that of hangtop.
 
     Raises:
         OSError: it does not start.
@@ -64,10 +64,10 @@ def run(
     assert process.stdout is not None  # noqa: S101  # they were opened as pipes
     assert process.stderr is not None  # noqa: S101
     with process.stdout, process.stderr, selectors.DefaultSelector() as streams:
-        said = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-        for descriptor in said:
+        output = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        for descriptor in output:
             streams.register(descriptor, selectors.EVENT_READ)
-        out, err = said.values()
+        out, err = output.values()
         try:
             while streams.get_map():
                 left = deadline - time.monotonic()
@@ -75,7 +75,7 @@ def run(
                     raise subprocess.TimeoutExpired(argv, seconds)
                 for key, _ in streams.select(left):
                     data = os.read(key.fd, 65536)
-                    said[key.fd] += data
+                    output[key.fd] += data
                     if not data:
                         streams.unregister(key.fd)
                 if len(out) + len(err) > limit:
@@ -88,9 +88,9 @@ def run(
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program with what it started: it may be a script around another one."""
+    """Kill a program with its children: it may be a script around another one."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    # One that waits for a disk or a file server ends only when that answers: it is left.
+    # A program that waits for a disk or a file server ends only after its answer: it is left.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(END_S)

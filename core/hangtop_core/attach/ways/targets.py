@@ -1,8 +1,8 @@
-"""Which nodes: folded node sets and groups, exclusions and host files.
+"""Choice of nodes: folded node sets and groups, exclusions and host files.
 
 Node sets and groups are ClusterShell's (``gpu[001-128]``, ``@group``, ``a-z!b``), so a site's
-groups.conf works here too. A group that nobody has defined is an error, because an empty answer
-would read as "nothing runs there".
+groups.conf works here too. An undefined group is an error, because an empty answer would read as
+"nothing runs there".
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 MAX_NODES = 16_384
 MAX_HOSTFILE = 8 << 20
-"""Bytes."""
+"""Maximum bytes of a host file."""
 MAX_SPANS = 4 * MAX_NODES
-"""Numbers in all ranges of an expression, of which some may be taken out again."""
+"""Maximum numbers in all ranges of an expression, before exclusions."""
 
 MAX_NAMES = MAX_SPANS
-"""Names in all sets of a file or of an option, of which some may come again."""
+"""Maximum names in all sets of a file or of an option, repeated ones included."""
 
 _WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
-"""A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
-hands them to a shell with the group's name in them. So there is nothing in it that means something
-there, and it is no option."""
-# Each begins where a run does, so that a long one costs no quadratic time.
+"""Allowed characters of an expression with groups. A site's groups.conf may have commands for
+groups (`map: ... $GROUP`): ClusterShell passes them to a shell with the group's name in them. So a
+name must have no special meaning for a shell, and be no option."""
+# Each begins where a run of blanks does, so that a long one costs no quadratic time.
 _BETWEEN = re.compile(r"(?<!\s)\s*([,!&^])\s*")
 _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
 _INSIDE = re.compile(r"\[[^\]]*")
 _BLANKS = re.compile(r"(?<!\s)\s*([\[,/-])\s*")
 _PATTERN = re.compile(r"(?:^|,)((?![@,])(?:\[[^\]]*\]|[^\[,!&^])*[*?](?:\[[^\]]*\]|[^\[,!&^])*)")
-"""A name with wildcards that adds nodes; one that takes some away may match none."""
+"""A name with wildcards that adds nodes; one that removes nodes may match none."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 """A name that means itself."""
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
@@ -54,13 +54,12 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
     """Return the nodes of a node set expression, in its order.
 
     Raises:
-        UsageError: when it cannot be read, names an unknown group, or holds something that is
-            no node name.
+        UsageError: it cannot be parsed, names an unknown group, or contains an invalid node name.
     """
     if len(expression) > MAX_TEXT:
         text = f"{len(expression):,} characters, {MAX_TEXT:,} at most"
         raise UsageError(f"{what}: {text}", "--hostfile FILE takes nodes one a line.")
-    expression = _INSIDE.sub(lambda found: _BLANKS.sub(r"\1", found[0]), expression)
+    expression = _INSIDE.sub(lambda match: _BLANKS.sub(r"\1", match[0]), expression)
     if not is_bounded(expression, MAX_SPANS):
         text = f"more than {MAX_NODES} nodes, or no plain ranges,"
         raise UsageError(f"{what}: {text} in {clean(expression, 80)!r}")
@@ -114,10 +113,10 @@ def _names_of_part(
 
 
 def check_name(name: str, what: str) -> str:
-    """Return ``name`` when it can be a node's.
+    """Return ``name`` if it can be a node's name.
 
     Raises:
-        UsageError: when it cannot.
+        UsageError: it cannot.
     """
     if not is_name(name):
         raise UsageError(
@@ -129,35 +128,35 @@ def check_name(name: str, what: str) -> str:
 
 
 class Names:
-    """The nodes of several sets, each once, in their order; so many in all."""
+    """The nodes of several sets, each once, in order, with a limit on all names."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, None] = {}
-        self._known: dict[str, tuple[str, ...]] = {}
-        self._room = MAX_NAMES
+        self._expanded: dict[str, tuple[str, ...]] = {}
+        self._names_left = MAX_NAMES
 
     def add(self, expression: str, what: str) -> tuple[str, ...]:
-        """Take in and return the nodes of a set; the same set again costs nothing.
+        """Add and return the nodes of a set; the same set again costs nothing.
 
         Raises:
-            UsageError: when it is no set of nodes, or there are too many nodes or names by now.
+            UsageError: it is no set of nodes, or there are too many nodes or names in all.
         """
-        if expression not in self._known:
-            self._known[expression] = expand(expression, what)
-            self.take(self._known[expression], what)
-        return self._known[expression]
+        if expression not in self._expanded:
+            self._expanded[expression] = expand(expression, what)
+            self.take(self._expanded[expression], what)
+        return self._expanded[expression]
 
     def take(self, nodes: tuple[str, ...], what: str) -> None:
-        """Take in some nodes.
+        """Add some nodes.
 
         Raises:
-            UsageError: when there are too many by now.
+            UsageError: there are too many in all.
         """
         self.nodes.update(dict.fromkeys(nodes))
-        self._room -= len(nodes)
+        self._names_left -= len(nodes)
         if len(self.nodes) > MAX_NODES:
             raise UsageError(f"{what}: more than {MAX_NODES} nodes in all")
-        if self._room < 0:
+        if self._names_left < 0:
             raise UsageError(
                 f"{what}: more than {MAX_NAMES} names in all, with those that come again",
                 "Name each node once.",
@@ -167,12 +166,12 @@ class Names:
 def read_hostfile(path: Path) -> tuple[str, ...]:
     """Return the nodes of a host file, each once, in its order.
 
-    Reads one host a line, as ``host``, ``host:slots`` (MPICH, Hydra), ``host slots=N`` (Open MPI,
-    DeepSpeed) or ``host cpus`` (PBS and others repeat hosts instead); a host may be a folded set;
-    ``#`` begins a comment.
+    A host file has one host a line, as ``host``, ``host:slots`` (MPICH, Hydra), ``host slots=N``
+    (Open MPI, DeepSpeed) or ``host cpus`` (PBS and others repeat hosts instead); a host may be a
+    folded set; ``#`` begins a comment.
 
     Raises:
-        UsageError: when it cannot be read or a line names no host.
+        UsageError: it cannot be read, or a line names no host.
     """
     try:
         with path.open("rb") as file:
@@ -203,7 +202,7 @@ def select(
     """Return the nodes that the target options name, each once, in their order.
 
     Raises:
-        UsageError: when an option cannot be read, or nothing is left.
+        UsageError: an option cannot be parsed, or no node is left.
     """
     asked, excluded = Names(), Names()
     for path in hostfiles:

@@ -1,6 +1,6 @@
-"""By what way each node is reached: from what a person names to a launcher for every node.
+"""Choice of a way to each node: from the target options to a launcher for every node.
 
-Texts of errors name options of the command; `hangtop_core.attach` calls its parameters alike.
+Texts of errors name options of the command; `hangtop_core.attach` has parameters of the same names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hangtop_core.attach.clusters import kube
 from hangtop_core.attach.slurm.slurm import SlurmJob, find_job, own_job, visibility
 from hangtop_core.attach.slurm.srun import srun_launchers
 from hangtop_core.attach.ways.command import EXAMPLE, CommandLauncher, Template
-from hangtop_core.attach.ways.either import Doors, EitherLauncher
+from hangtop_core.attach.ways.either import EitherLauncher, SshRefusals
 from hangtop_core.attach.ways.local import LocalLauncher, is_here
 from hangtop_core.attach.ways.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ways.ssh import Jumps, Login, SshLauncher
@@ -32,49 +32,49 @@ if TYPE_CHECKING:
 
 Via = Literal["auto", "ssh", "srun", "pdsh", "command", "local"]
 PUSH_EVERY_S = 2.0
-"""Seconds between two looks over pdsh, at least."""
+"""Minimum seconds between two process tables over pdsh."""
 
 
 class Targets(Struct, frozen=True):
-    """Which nodes, and how to get there. Nothing named: this machine, or this shell's Slurm job."""
+    """Nodes and how to reach them. Without any: this machine, or this shell's Slurm job."""
 
     nodes: tuple[str, ...] = ()
     """Node sets."""
     exclude: tuple[str, ...] = ()
     hostfiles: tuple[Path, ...] = ()
     job: str | None = None
-    """Of Slurm."""
+    """A Slurm job."""
     via: Via = "auto"
     command: str | None = None
-    """A template, as `Template` takes it."""
+    """A template in the form of `Template`."""
     kube: str | None = None
-    """Pods, as `kube.parse` takes it."""
+    """Pods in the form of `kube.parse`."""
     cluster: tuple[str, ...] = ()
-    """All nodes of a cluster (of Ray), of which `nodes` and `exclude` choose some."""
+    """All nodes of a (Ray) cluster, from which `nodes` and `exclude` choose."""
     login: Login = Login()
     pids: tuple[int, ...] = ()
     usual: frozenset[str] = frozenset()
-    """Options that are as always (of a config file): they need have no effect here."""
+    """Options from a config file, which need not have an effect here."""
 
 
 class SlurmTarget(NamedTuple):
-    """The Slurm job that is looked at, if any, and what may not be expected of that."""
+    """The observed Slurm job, if any, and notices about its limits."""
 
     job: SlurmJob | None
     notices: tuple[str, ...] = ()
-    """A sentence or two each."""
+    """Notices of a sentence or two each."""
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is somebody else's, so that only other users' processes can be its own."""
+        """Return whether it belongs to another user, so that its processes do, too."""
         return self.job is not None and self.job.uid != os.geteuid()
 
 
 def slurm_target(targets: Targets) -> SlurmTarget:
-    """Return the Slurm job that is named, or that this shell is part of; Slurm is asked for it.
+    """Return the Slurm job that is named, or that contains this shell; Slurm is asked for it.
 
     Raises:
-        UsageError: when a job is asked for that has no processes, or cannot be found.
+        UsageError: the requested job has no processes, or cannot be found.
     """
     if targets.kube is not None or targets.cluster:
         return SlurmTarget(None)
@@ -110,16 +110,16 @@ def _notices(job: SlurmJob) -> tuple[str, ...]:
 def launchers(
     targets: Targets, job: SlurmJob | None, watch: Mapping[str, Any] | None
 ) -> list[Launcher]:
-    """Return a launcher for every node that is meant; where none is named, for this machine.
+    """Return a launcher for every chosen node; for this machine where none is named.
 
     Args:
-        targets: what is named.
-        job: of `slurm_target`.
-        watch: parameters of the request `watch`, for probes that cannot be told later; None where
-            nothing is watched.
+        targets: the target options.
+        job: the result of `slurm_target`.
+        watch: parameters of the request `watch`, for probes without an input; None where nothing is
+            watched.
 
     Raises:
-        UsageError: when something cannot be used, or goes with nothing else that is named.
+        UsageError: an option cannot be used, or contradicts another one.
     """
     login = targets.login.check()
     if targets.kube is not None:
@@ -138,13 +138,13 @@ def launchers(
         return [LocalLauncher()]
     if via == "command":
         return _by_command(targets, names)
-    here = set() if _names_login(targets, login) else set(filter(is_here, names))
-    by_shell = _by_shell(via, [name for name in names if name not in here], login, watch)
-    return [LocalLauncher(name) if name in here else by_shell[name] for name in names]
+    local_names = set() if _names_login(targets, login) else set(filter(is_here, names))
+    by_shell = _by_shell(via, [name for name in names if name not in local_names], login, watch)
+    return [LocalLauncher(name) if name in local_names else by_shell[name] for name in names]
 
 
 def _names_login(targets: Targets, login: Login) -> bool:
-    """Whether an option says how to log in, so that this machine is logged in to as well."""
+    """Return whether an option is about logins, so that this machine gets a login, too."""
     given = {"via": targets.via != "auto", "user": login.user is not None, "sudo": login.sudo}
     return any(value and key not in targets.usual for key, value in given.items())
 
@@ -156,16 +156,16 @@ def _refuse_remote(names: Sequence[str], of: str) -> None:
 
 
 def _named(targets: Targets, job: SlurmJob | None) -> tuple[str, ...]:
-    """The nodes that are named; of a job or a cluster all of its own where none is."""
+    """Return the named nodes; of a job or a cluster all nodes where none is named."""
     among = job.nodes if job is not None else targets.cluster
     if among and not targets.nodes and not targets.hostfiles:
         return select([",".join(among)], targets.exclude, [])
     names = select(targets.nodes, targets.exclude, targets.hostfiles)
-    others = set(names).difference(among) if among else set()
-    if others:
+    outside = set(names).difference(among) if among else set()
+    if outside:
         whole = f"job {job.name}" if job is not None else "this cluster"
         raise UsageError(
-            f"{nodesets.fold(others)} is not of {whole}", f"Its nodes: {nodesets.fold(among)}"
+            f"{nodesets.fold(outside)} is not of {whole}", f"Its nodes: {nodesets.fold(among)}"
         )
     return names
 
@@ -196,10 +196,10 @@ def _by_ssh(names: Sequence[str], login: Login) -> dict[str, SshLauncher]:
 
 
 def _by_srun(job: SlurmJob, login: Login, by_ssh: Mapping[str, SshLauncher]) -> dict[str, Launcher]:
-    """Return a launcher by srun for each node, where there is an ssh by either of both."""
-    doors, has_ssh = Doors(), shutil.which("ssh") is not None
+    """Return a launcher by srun for each node, combined with ssh where that exists."""
+    refusals, has_ssh = SshRefusals(), shutil.which("ssh") is not None
     return {
-        srun.node: EitherLauncher(by_ssh[srun.node], srun, doors) if has_ssh else srun
+        srun.node: EitherLauncher(by_ssh[srun.node], srun, refusals) if has_ssh else srun
         for srun in srun_launchers(job, login, tuple(by_ssh))
     }
 
@@ -218,10 +218,10 @@ def _by_shell(
 
 
 def _remote_shell(via: Via) -> str:
-    """Return ssh or pdsh: the one asked for, else ssh where both are there.
+    """Return ssh or pdsh: the requested one, else ssh where both exist.
 
     Raises:
-        UsageError: when that is not on this machine.
+        UsageError: it is not on this machine.
     """
     wanted = ("ssh", "pdsh") if via == "auto" else (via,)
     for program in wanted:
@@ -265,7 +265,7 @@ def _of_pods(targets: Targets, pods: str) -> list[Launcher]:
 
 
 def _refuse_what_has_no_effect(targets: Targets) -> None:
-    """Say that an option for nodes needs nodes, rather than to ignore it silently."""
+    """Raise an error for an option that needs nodes, instead of ignoring it silently."""
     given = {
         "exclude": targets.exclude,
         "via": targets.via not in ("auto", "local"),

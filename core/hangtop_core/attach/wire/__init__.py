@@ -1,1 +1,1 @@
-"""Messages between head and probe: framing, decoding, requests, and what was run."""
+"""Messages between head and probe: framing, decoding, requests, and the log of commands."""

@@ -1,4 +1,4 @@
-"""The record of everything hangtop ran against a node beyond reading /proc."""
+"""The record of all commands that hangtop ran against a node beyond reading /proc."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ MAX_RECORDS = 1000
 
 
 class CommandRecord(Struct, frozen=True):
-    """One thing that was done to processes of one node."""
+    """One command on processes of one node."""
 
     number: int
     node: str
     pids: tuple[int, ...]
     what: str
-    """In words and options a user can check: `py-spy dump --nonblocking`."""
+    """The command in words and options that a user can check: `py-spy dump --nonblocking`."""
     at: float
     by_itself: bool
-    """Whether hangtop did it by itself, not asked by a person."""
+    """Whether hangtop ran it unattended, not at a person's request."""
     pauses: bool = False
     """Whether it pauses its target."""
     took_s: float | None = None
-    """None while it runs."""
+    """Seconds it took; None while it runs."""
     outcome: str = "running"
 
 
 class CommandLog:
-    """The newest records. Written by the session's thread, read by any."""
+    """The newest records. Written by the session's thread, read by any thread."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[int, CommandRecord] = OrderedDict()
@@ -47,7 +47,7 @@ class CommandLog:
         by_itself: bool,
         pauses: bool = False,
     ) -> int:
-        """Note that something starts; return its number for `end`."""
+        """Record the start of a command; return its number for `end`."""
         with self._lock:
             self._last += 1
             self._records[self._last] = CommandRecord(
@@ -58,7 +58,7 @@ class CommandLog:
             return self._last
 
     def end(self, number: int, at: float, outcome: str) -> None:
-        """Note how it ended."""
+        """Record how a command ended."""
         with self._lock:
             record = self._records.get(number)
             if record is not None:

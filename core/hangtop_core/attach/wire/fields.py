@@ -1,6 +1,6 @@
-"""What changed of processes and nodes, field by field: of a piece of `messages.WatchPiece`.
+"""Decoding of changed fields of processes and nodes, from a `messages.WatchPiece`.
 
-A value that does not fit is dropped and named; the others of its process or node are kept.
+A value that does not fit is dropped and reported; other fields of its process or node are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from hangtop_core.attach.wire.messages import MISFITS
 from hangtop_core.attach.wire.strings import ThreadRow, threads
-from hangtop_core.model.meters import MetersPart, told
+from hangtop_core.model.meters import MetersPart, sent_values
 from hangtop_core.model.snapshot import Node, Process
 from hangtop_core.text import fixes
 from hangtop_core.text.clean import Text, clean
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 
 FEW = 8
-"""Fields that are read one by one: of more it is cheaper to look at all there are."""
+"""Maximum number of fields that are read singly: for more, reading the whole struct is cheaper."""
 
 
 class Fields:
-    """Fields of which some are sent, each of a type of its own."""
+    """Decoder of structs that are sent in part, each field with its type."""
 
     def __init__(self, types: Mapping[str, Any]) -> None:
-        """``types`` by name."""
+        """``types`` maps names of fields to types."""
         self.types = types
-        self._some: Any = msgspec.defstruct(
+        self._partial: Any = msgspec.defstruct(
             "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()], gc=False
         )
 
     def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
-        """Decode known fields, all at once where they are good, else one by one."""
+        """Decode the fields of ``raw``: all at once if all are valid, else one by one."""
         if not raw:
             return {}
         try:
-            some = msgspec.convert(raw, self._some)
+            decoded = msgspec.convert(raw, self._partial)
         except MISFITS:
             return self._each(raw, wrong)
         if len(raw) > FEW:
-            told = msgspec.structs.asdict(some)
-            return {name: value for name, value in told.items() if value is not UNSET}
+            values = msgspec.structs.asdict(decoded)
+            return {name: value for name, value in values.items() if value is not UNSET}
         sent = (name for name in raw if name in self.types)
-        return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
+        return {name: value for name in sent if (value := getattr(decoded, name)) is not UNSET}
 
     def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
         good: dict[str, Any] = {}
@@ -60,7 +60,7 @@ class Fields:
 
 
 def _default(item: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    """How `msgspec.defstruct` takes what a field is where it is not told; nothing where it is."""
+    """Return the default of a field for `msgspec.defstruct`, as a tuple; empty without one."""
     if item.default_factory is not msgspec.NODEFAULT:
         return (msgspec.field(default_factory=item.default_factory),)
     return () if item.default is msgspec.NODEFAULT else (item.default,)
@@ -69,7 +69,7 @@ def _default(item: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
 _TOLD = {
     **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
     "denied": tuple[Text, Text | None]
-    | None,  # why, and a fix as `hangtop_probe.wire.fixes` has it
+    | None,  # the reason, and a fix in the form of `hangtop_probe.wire.fixes`
     "threads": list[ThreadRow],
 }
 _PROCESS = Fields({**_TOLD, "meters": MetersPart})
@@ -82,7 +82,7 @@ _WHOLE: Any = msgspec.defstruct(
     ],
     gc=False,
 )
-"""A process as it is told for the first time: the fields of `Process`, in their order."""
+"""A process that is sent for the first time: the fields of `Process`, in their order."""
 _process: Callable[..., Process] = Process
 _AT = {name: place for place, name in enumerate(_WHOLE.__struct_fields__)}
 _STARTED, _DENIED, _THREADS = _AT["started_at"], _AT["denied"], _AT["threads"]
@@ -110,35 +110,35 @@ _OWN = frozenset(
         "no_inodes",
     }
 )
-"""Fields of a node that its pieces tell."""
+"""Fields of a node that pieces may change."""
 _NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name in _OWN})
 
 
 def pid_of(key: str) -> int | None:
-    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
+    """Return the process id in a key of `set` or `gone`, or None."""
     return int(key) if key.isdecimal() and len(key) < 11 else None
 
 
 def read_whole(raw: object, strings: Mapping[int, str], node: str, skew: float) -> Process | None:
-    """Return a process that is told for the first time; None unless all of it is good.
+    """Return a process that is sent for the first time; None unless all of it is valid.
 
-    What `read_changes` does, but all at once: thousands come with the start.
+    The effect is that of `read_changes`, but all at once: thousands arrive at the start.
     """
     try:
-        told = list(msgspec.structs.astuple(msgspec.convert(raw, _WHOLE)))
-        told[_THREADS] = threads(told[_THREADS], strings)
+        values = list(msgspec.structs.astuple(msgspec.convert(raw, _WHOLE)))
+        values[_THREADS] = threads(values[_THREADS], strings)
     except (*MISFITS, KeyError):
         return None
-    told[_STARTED] -= skew
-    if told[_DENIED] is not None:
-        told[_DENIED] = fixes.denied(*told[_DENIED])
-    return _process(*told, node)
+    values[_STARTED] -= skew
+    if values[_DENIED] is not None:
+        values[_DENIED] = fixes.denied(*values[_DENIED])
+    return _process(*values, node)
 
 
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
-    """Decode the changed fields of one process; return them, and what could not be read.
+    """Decode the changed fields of one process; return them, and the errors.
 
-    Of ``meters`` those that changed, by name.
+    ``meters`` has its changed fields by name.
     """
     if not isinstance(raw, dict):
         return {}, ["is not an object"]
@@ -147,7 +147,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     if changes.get("denied") is not None:
         changes["denied"] = fixes.denied(*changes["denied"])
     if "meters" in changes:
-        changes["meters"] = told(changes["meters"], raw["meters"])
+        changes["meters"] = sent_values(changes["meters"], raw["meters"])
     if "threads" in changes:
         try:
             changes["threads"] = threads(changes["threads"], strings)
@@ -158,7 +158,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
 
 
 def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Decode the changed fields of a node; return them, and what could not be read."""
+    """Decode the changed fields of a node; return them, and the errors."""
     wrong: list[str] = []
     fields = _NODE.read(raw, wrong)
     if "capabilities" in fields:

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into lines, with a bound on how long one may get."""
+"""Splitting of a byte stream into lines of bounded length."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hangtop_probe.wire.wire import MAGIC, MAX_LINE
 
 
 class LineCutter:
-    """Collects bytes and hands out whole lines.
+    """Collects bytes and returns complete lines.
 
-    A line longer than the protocol allows is handed out once, cut just above that length so that
-    `hangtop_probe.wire.wire.Reader` refuses it, and the rest of it is dropped: a node that sends no
+    A line longer than the protocol allows is returned once, cut just above that length so that
+    `hangtop_probe.wire.wire.Reader` refuses it, and its remainder is dropped: a node that sends no
     newline cannot fill the memory.
     """
 
@@ -21,7 +21,7 @@ class LineCutter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes; return the lines they complete, without newlines."""
-        *whole, rest = data.split(b"\n")
+        *whole, tail = data.split(b"\n")
         lines: list[bytes] = []
         for piece in whole:
             self._add(piece, lines)
@@ -30,7 +30,7 @@ class LineCutter:
             self._pieces.clear()
             self._held = 0
             self._dropping = False
-        self._add(rest, lines)
+        self._add(tail, lines)
         return lines
 
     def _add(self, piece: bytes, lines: list[bytes]) -> None:

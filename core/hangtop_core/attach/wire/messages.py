@@ -1,7 +1,7 @@
-"""What probes say, as msgspec types with limits: nothing from a node gets past here undecoded.
+"""Messages of probes as msgspec types with limits: all data from nodes are decoded here.
 
-See docs/protocol.md. Numbers are checked for being finite, texts and lists for their length; a
-value that does not fit is dropped and named, the rest of its piece is kept.
+See docs/protocol.md. Numbers must be finite, texts and lists have a maximum length; a value that
+does not fit is dropped and reported, the rest of its piece is kept.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from hangtop_core.text.clean import Code, Count, Text, clean
 T = TypeVar("T")
 
 MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncodeError)
-"""What msgspec raises for a value that does not fit; the last one for lone surrogates."""
+"""Exceptions of msgspec for a value that does not fit; the last one for lone surrogates."""
 MAX_PROCESSES = 8192
-"""Processes of one node that are followed, and as many that left; a big node has some hundreds."""
+"""Maximum processes of one node that are followed, and of exited ones; a big node has hundreds."""
 
 Time = Annotated[float, Meta(ge=0, le=1e11)]
 Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -62,7 +62,7 @@ class Hello(Struct, frozen=True):
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Return what it says as fields of `model.Node`."""
+        """Return its contents as fields of `model.Node`."""
         return {
             "hostname": clean(self.hostname, 100) or None,
             "system": clean(self.system, 100),
@@ -127,7 +127,7 @@ class StackThread(Struct, frozen=True):
 
 
 class Sampled(Struct, frozen=True):
-    """What a request for stacks says at its end."""
+    """The end of the answer to a request for stacks."""
 
     pids: Annotated[int, Meta(ge=0)] = 0
     cpu_s: Time | None = None
@@ -135,7 +135,7 @@ class Sampled(Struct, frozen=True):
 
 
 class StackPiece(Struct, frozen=True):
-    """What py-spy saw of one process."""
+    """The sample of one process by py-spy."""
 
     pid: Pid
     at: Time
@@ -212,7 +212,7 @@ def decode(raw: object, kind: type[T]) -> T:
     """Convert ``raw`` into ``kind``.
 
     Raises:
-        BadPieceError: when it does not fit; its text names the field.
+        BadPieceError: ``raw`` does not fit; the text names the field.
     """
     try:
         value = msgspec.convert(raw, kind)
@@ -225,20 +225,20 @@ def decode(raw: object, kind: type[T]) -> T:
 
 
 def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
-    """Turn rows into the model's frames."""
+    """Convert rows into the model's frames."""
     return tuple(
         Frame(r.name, r.file, r.short, r.line, r.native, r.source, r.within, r.beside) for r in rows
     )
 
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
-    """Turn a piece into the model's table, on the head's clock."""
+    """Convert a piece into the model's table, on the head's clock."""
     shared = (set(DescriptorTable.__struct_fields__) & set(piece.__struct_fields__)) - {"at"}
     return DescriptorTable(piece.at - skew, **{name: getattr(piece, name) for name in shared})
 
 
 def _clock_was_set(piece: RecorderPiece, count: int) -> tuple[RecorderWay, ...]:
-    """Say that so many entries have times of another clock."""
+    """Return the way that reports entries with times of another clock."""
     if not count or piece.source is None:
         return ()
     return (RecorderWay(piece.source, CLOCK_SET, {"count": str(count)}),)
@@ -247,25 +247,25 @@ def _clock_was_set(piece: RecorderPiece, count: int) -> tuple[RecorderWay, ...]:
 def recorder(
     piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker, began: float | None = None
 ) -> Recorder:
-    """Turn a piece into the model's recorder, on the head's clock.
+    """Convert a piece into the model's recorder, on the head's clock.
 
     Args:
-        piece: as the node sent it.
+        piece: the piece as the node sent it.
         skew: seconds by which the node's clock is ahead.
-        rank: whose it is.
-        unpacker: knows what it refers to.
-        began: when the process of the rank did, on the head's clock.
+        rank: rank of the recorder.
+        unpacker: the parts that the piece refers to.
+        began: when the rank's process began, on the head's clock.
 
     Raises:
         BadPieceError: its parts do not fit together.
     """
-    trace, odd = None, 0
+    trace, untimely = None, 0
     try:
         unpacker.learn(piece.parts)
         if piece.trace is not None:
             source = clean(piece.path or piece.source or "", 400)
             trace = unpacker.trace(piece.trace, rank, source, skew)
-            trace, odd = without_untimely(trace, began, piece.at - skew)
+            trace, untimely = without_untimely(trace, began, piece.at - skew)
     except ValueError as error:
         raise BadPieceError(clean(f"recorder of {piece.pid}: {error}", 200)) from error
     return Recorder(
@@ -273,7 +273,7 @@ def recorder(
         source=piece.source,
         path=piece.path,
         trace=trace,
-        ways=(*piece.ways, *_clock_was_set(piece, odd)),
+        ways=(*piece.ways, *_clock_was_set(piece, untimely)),
         asked_at=None if piece.asked_at is None else piece.asked_at - skew,
         took_s=piece.took,
         triggered=piece.triggered,

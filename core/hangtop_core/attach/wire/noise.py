@@ -1,4 +1,4 @@
-"""What a node sends beside its messages: banners, output of rc files, garbage, floods."""
+"""Output of a node beside its messages: banners, output of rc files, garbage, floods."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from hangtop_probe.wire.wire import Reader
 
 KEPT = 8
-"""Lines of it that are kept."""
+"""Number of lines that are kept."""
 FLOOD = 1024 * 1024
-"""Bytes of noise in a row at which a connection is given up: no banner is that long,
-and to read on would cost the head a core."""
+"""Bytes of noise in a row at which a connection is given up: no banner is that long, and reading on
+would cost the head a core."""
 FLOOD_FIX = Advice(
     "see what writes to standard output at a login there: ~/.bashrc, ~/.profile, /etc/profile"
 )
 
 
 class Noise:
-    """The last lines of it, and how many there were, over all connections to one node."""
+    """The last lines of noise, and their number, over all connections to one node."""
 
     def __init__(self) -> None:
         self._lines = 0
         self._kept: list[str] = []
 
     def take(self, reader: Reader) -> dict[str, Any]:
-        """Take what a reader has met; return the fields of `model.Node` that this changes."""
+        """Take the noise of a reader; return the fields of `model.Node` that this changes."""
         if not reader.noise_lines:
             return {}
         lines = [raw.decode("utf-8", "replace") for raw in reader.noise]

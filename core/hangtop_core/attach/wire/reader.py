@@ -1,5 +1,4 @@
-"""Reading what probes say: `hangtop_probe.wire.wire`, but with a JSON that takes a third of the
-time."""
+"""Reader of probes' messages: `hangtop_probe.wire.wire` with a JSON decoder three times as fast."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from hangtop_probe.wire import wire
 
 
 class Reader(wire.Reader):
-    """What msgspec does not take, such as a lone surrogate, Python's own JSON judges."""
+    """A reader that leaves to Python's own JSON what msgspec refuses, such as lone surrogates."""
 
     def loads(self, data: bytes) -> wire.Message:
-        """Return the object that ``data`` is.
+        """Return the object in ``data``.
 
         Raises:
-            WireError: it is none, or too large.
+            WireError: there is none, or it is too large.
         """
         if len(data) <= wire.MAX_VALUES and data.isascii():
             try:

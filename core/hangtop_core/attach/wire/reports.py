@@ -1,4 +1,4 @@
-"""Pieces of long texts a node sends: the report of NCCL's RAS, and the ends of log files."""
+"""Pieces of long texts from a node: the report of NCCL's RAS, and the ends of log files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RasPiece(Struct, frozen=True):
 
 
 class RasEnd(Struct, frozen=True):
-    """Who gave it."""
+    """The process that gave the report."""
 
     pid: Pid
     at: Time
@@ -31,7 +31,7 @@ class RasEnd(Struct, frozen=True):
 
 
 class LogPiece(Struct, frozen=True):
-    """The end of a log file, or that another process prints to it."""
+    """The end of a log file, or a further process that prints to it."""
 
     at: Time
     path: Text
@@ -47,15 +47,15 @@ class LogPiece(Struct, frozen=True):
 
 
 class FirstLine(First, frozen=True, kw_only=True, tag_field="type", tag="first"):
-    """A line of a numerics file about the first of a kind."""
+    """A line of a numerics file about the first value of a kind."""
 
 
 class NoteLine(Note, frozen=True, tag_field="type", tag="note"):
-    """A line of a numerics file that says why it ends."""
+    """A line of a numerics file with the reason for its end."""
 
 
 class NumericsPiece(Struct, frozen=True):
-    """What one rank has found that is not finite."""
+    """Non-finite values that one rank has detected."""
 
     pid: Pid
     at: Time

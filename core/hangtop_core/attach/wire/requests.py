@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 CREDIT_STEP = 16
-"""Pieces after which a stream is allowed as many more; it starts with 64."""
+"""Pieces after which a stream gets credit for as many more; it starts with 64."""
 
 
 class Handled(NamedTuple):
-    """What is left to do after an answer was passed on."""
+    """Work that is left after an answer was handled."""
 
     credit: Message | None = None
-    """What allows more pieces."""
+    """The credit message that allows further pieces."""
     wrong: str | None = None
-    """What the answer held that it should not."""
+    """Errors in the answer."""
 
 
 class Request:
@@ -50,10 +50,10 @@ class Request:
         self._pieces = self._granted = 0
 
     def piece(self, seq: object, data: object) -> Handled:
-        """Take the next piece.
+        """Handle the next piece.
 
         Raises:
-            WireError: when pieces are missing.
+            WireError: pieces are missing.
         """
         if seq != self._pieces:
             raise WireError(f"piece {seq!r} of {self.op} where {self._pieces} was due"[:120])
@@ -69,7 +69,7 @@ class Request:
         return Handled(self.owed(CREDIT_STEP), wrong)
 
     def owed(self, least: int) -> Message | None:
-        """What allows the pieces that came, and note that it is sent; None below ``least``."""
+        """Return credit for received pieces, counted as sent; None below ``least``."""
         owed = self._pieces - self._granted
         if owed < least:
             return None
@@ -77,7 +77,7 @@ class Request:
         return {"op": "credit", "id": self.id, "n": owed}
 
     def end(self, summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-        """Tell whoever asked that it is over; an error of theirs is logged."""
+        """Report the end to the caller; an error of the caller is logged."""
         try:
             self._on_end(summary, error)
         except Exception:
@@ -95,7 +95,7 @@ class Requests:
         self._open: dict[int, Request] = {}
         self._last = 0
         self.failure = ""
-        """Why the probe ends, where it said so before it was asked anything."""
+        """Why the probe ends, if it said so before its first request."""
 
     def __contains__(self, request_id: int) -> bool:
         return request_id in self._open
@@ -113,12 +113,12 @@ class Requests:
         return request
 
     def handle(self, message: Mapping[str, Any]) -> Handled:
-        """Pass a probe's answer on.
+        """Handle a probe's answer.
 
         Answers to requests that are over are dropped: they were cancelled or timed out.
 
         Raises:
-            WireError: when pieces are missing.
+            WireError: pieces are missing.
         """
         request_id = message.get("id")
         request = self._open.get(request_id) if isinstance(request_id, int) else None
@@ -135,7 +135,7 @@ class Requests:
         return Handled()
 
     def _note_failure(self, message: Mapping[str, Any]) -> None:
-        """Note why a probe ends that was asked nothing yet."""
+        """Note why a probe ends that has had no request yet."""
         with suppress(BadPieceError):
             if message.get("id") == 0 and "err" in message:
                 self.failure = f"\n{clean(decode(message['err'], Problem).text, 300)}"
@@ -151,17 +151,17 @@ class Requests:
         return Handled()
 
     def owed(self) -> Message | None:
-        """Credit that a stream may be given already: a sign of life that needs no answer."""
-        some = (request.owed(1) for request in self._open.values())
-        return next((one for one in some if one is not None), None)
+        """Return credit that a stream may get early: a sign of life that needs no answer."""
+        grants = (request.owed(1) for request in self._open.values())
+        return next((credit for credit in grants if credit is not None), None)
 
     @property
     def deadline(self) -> float:
-        """When (monotonic) the first of them is overdue."""
+        """Return when (monotonic) the first request is overdue."""
         return min((r.deadline for r in self._open.values() if r.deadline is not None), default=inf)
 
     def overdue(self, now: float) -> Iterator[Request]:
-        """Take out the requests whose deadline (monotonic) has passed."""
+        """Remove and yield the requests whose deadline (monotonic) has passed."""
         late = [r for r in self._open.values() if r.deadline is not None and now > r.deadline]
         for request in late:
             del self._open[request.id]

@@ -1,13 +1,13 @@
 """Connections that share one child: a command that serves many nodes, as a broadcast srun does.
 
 A link opens, writes to and closes a connection of its own, whether or not others use the same
-child. The router is the engine that links see: it starts the shared child once its nodes have
-asked for it, sorts what the child prints by node, joins what is written to nodes, and says that a
-connection is over when its node is, or when the child is.
+child. Links see the router as their engine: it starts the shared child once its nodes have asked
+for it, sorts the child's output by node, joins data for nodes, and closes a connection when its
+node ends, or the child does.
 
-What a shared command looks like (its arguments, its labels, how one node of it is addressed) is a
-`channel.Channel`'s business. Connections of their own pass through unchanged. Everything here
-belongs to the session's thread.
+A `channel.Channel` defines a shared command (its arguments, its labels, how one node of it is
+addressed). Connections of their own pass through unchanged. All code here belongs to the session's
+thread.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINGER_S = 0.5
-"""Seconds after the end of a node's part in which what it printed may still arrive."""
+"""Seconds after the end of a node's part in which its output may still arrive."""
 GATHER_S = 0.3
-"""Seconds a shared child waits for more of its nodes, from the first one that asks for it."""
+"""Seconds that a shared child waits for more of its nodes, from the first request."""
 
 
 class Connections(Protocol):
-    """What links open their connections with; the rest is as in `Engine`."""
+    """The interface with which links open their connections; the rest is as in `Engine`."""
 
     def connect(self, launcher: Launcher) -> int:
-        """Connect to a node as its launcher says, and return the connection's number."""
+        """Connect to a node by its launcher, and return the connection's number."""
 
     def write(self, conn: int, data: bytes) -> None:
         """Write to the probe; dropped when the connection is over."""
@@ -55,7 +55,7 @@ class Connections(Protocol):
         """End the connection in any case; `Closed` follows."""
 
     def clogged(self, conn: int | None) -> bool:
-        """Whether what is written may be held up by a node that was given up."""
+        """Return whether an abandoned node may block data for others."""
 
     def pid(self, conn: int | None) -> int | None:
         """Return the process that is this connection's alone, if there is one."""
@@ -78,7 +78,7 @@ class Router:
     # As links see it
 
     def connect(self, launcher: Launcher) -> int:
-        """Start a child for one node, or let it take part in one that has not yet begun."""
+        """Start a child for one node, or add the node to a shared one that has not begun."""
         channel, node = launcher.channel, launcher.node
         if channel is None:
             return self._engine.open(node, launcher.argv())
@@ -92,7 +92,7 @@ class Router:
         return self._last
 
     def write(self, conn: int, data: bytes) -> None:
-        """Write to a node; what goes through a channel is sent by `flush`."""
+        """Write to a node; data for a channel are sent by `flush`."""
         if conn >= 0:
             self._engine.write(conn, data)
         elif conn in self._places:
@@ -113,7 +113,7 @@ class Router:
                 self._close_when_unused(run)
 
     def kill(self, conn: int) -> None:
-        """Give a node up: its share is over, but the child is only killed for the last one."""
+        """Abandon a node: its share is over, but the child is only killed for the last one."""
         if conn >= 0:
             self._engine.kill(conn)
         elif conn in self._places:
@@ -126,7 +126,7 @@ class Router:
                 self._close_when_unused(run)
 
     def clogged(self, conn: int | None) -> bool:
-        """Whether a node that was given up may hold up the others of its run."""
+        """Return whether an abandoned node may block the others of its run."""
         return conn in self._places and self._places[conn][0].given_up
 
     def pid(self, conn: int | None) -> int | None:
@@ -134,14 +134,14 @@ class Router:
         return self._engine.pid(conn) if conn is not None and conn >= 0 else None
 
     def consumed(self, conn: int, size: int) -> None:
-        """Hand back credit; for what is shared that was done when it was sorted."""
+        """Hand back credit; that of shared children was handed back when lines were sorted."""
         if conn >= 0:
             self._engine.consumed(conn, size)
 
     # Driven by the session's thread
 
     def take(self, event: Event) -> list[Event]:
-        """Return what an event of the engine means to links, in order."""
+        """Return the events for links that an event of the engine causes, in order."""
         if event.conn in self._asides:
             self._take_aside(event)
             return self._handed_out()
@@ -159,7 +159,7 @@ class Router:
         return self._handed_out()
 
     def due(self, mono: float) -> list[Event]:
-        """Start the children whose nodes have gathered; return what links are to be told."""
+        """Start the children whose nodes have gathered; return the events for links."""
         for run in list(self._gathering):
             if run.since is None:
                 run.since = mono
@@ -187,7 +187,7 @@ class Router:
             self._close_when_unused(run)
 
     def flush(self) -> None:
-        """Send what was written to nodes of shared children since the last time."""
+        """Send the data that were written to nodes of shared children since the last call."""
         for run in self._running.values():
             if run.writes or run.waiting:
                 self._flush(run)
@@ -209,7 +209,7 @@ class Router:
             self._engine.write(run.conn, run.shared.opening)
 
     def _flush(self, run: Run) -> None:
-        """Write what is queued: in order for each node, and once what several nodes get."""
+        """Write queued data: in order for each node, and once for several nodes."""
         writes, run.writes = run.writes, []
         if isinstance(run.shared, Pushed):
             self._order(run, run.shared.orders(writes))
@@ -232,15 +232,15 @@ class Router:
             self._act(run, time.monotonic())
 
     def _act(self, run: Run, mono: float) -> None:
-        """Do what is needed for what comes to the nodes of a run by another way than its input."""
+        """Do the work for data that reach the nodes of a run outside its input."""
         if not isinstance(run.shared, Carrying):
             return
         action = run.shared.act(mono)
         if action.write:
             self._engine.write(run.conn, action.write)
-        for said in action.said:
+        for outcome in action.outcomes:
             self._log(run, action.what)
-            self._commands.end(run.record, time.time(), said)
+            self._commands.end(run.record, time.time(), outcome)
             run.record = 0
         if action.argv is not None:
             self._log(run, action.what)
@@ -265,7 +265,7 @@ class Router:
                 self._act(run, time.monotonic())
                 for conn in list(run.members.values()):
                     self._leave(conn, None)
-                self._engine.close_input(run.conn)  # who reads it ends in order
+                self._engine.close_input(run.conn)  # readers end in order
                 run.kill_at = time.monotonic() + LINGER_S
         if run.record and run.conn not in self._running:
             self._commands.end(run.record, time.time(), "ended with its step")
@@ -283,7 +283,7 @@ class Router:
             self._pending.append(Lines(run.members[node], lines, 0))
 
     def _take_aside(self, event: Event) -> None:
-        """Hand on the answers; what is left unanswered at the end was refused."""
+        """Hand on the answers; requests without an answer at the end were refused."""
         aside = self._asides[event.conn]
         run = aside.run
         if not isinstance(event, Closed):
@@ -303,20 +303,20 @@ class Router:
                 self._answer(run, node, refused)
 
     def _parts(self, run: Run, event: Lines | Errors, complaints: Complaints) -> Iterator[Part]:
-        """Hand lines out to their nodes and keep complaints; yield what else they say."""
-        found: dict[str, list[bytes]] = {}
+        """Hand lines out to their nodes and keep complaints; yield the parts."""
+        by_node: dict[str, list[bytes]] = {}
         parts: list[Part] = []
         for line in event.lines:
             if isinstance(event, Errors):
-                part = run.shared.complained(line)
+                part = run.shared.error_part(line)
                 complaints.add(part.node if part is not None else None, line)
-            elif (part := run.shared.said(line)) is None:
+            elif (part := run.shared.output_part(line)) is None:
                 log.info("of no node: %s", clean(line.decode("utf-8", "replace"), 200))
             elif part.line is not None:
-                found.setdefault(part.node, []).append(part.line)
+                by_node.setdefault(part.node, []).append(part.line)
             if part is not None:
                 parts.append(part)
-        for node, lines in found.items():
+        for node, lines in by_node.items():
             self._answer(run, node, lines)
         yield from parts
 
@@ -339,7 +339,7 @@ class Router:
             self._leave(conn, code, event.unstarted)
 
     def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
-        """Take a node out of its run, and let its link know."""
+        """Remove a node from its run, and notify its link."""
         run, node = self._places.pop(conn)
         del run.members[node]
         run.waiting.pop(node, None)

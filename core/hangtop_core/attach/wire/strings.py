@@ -1,4 +1,4 @@
-"""Texts that a connection tells once, and rows of threads that name them by number."""
+"""Texts that a connection sends once, and rows of threads that refer to them by number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_STRINGS = 65_536
-"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
+"""Entries of a connection's string table at which it is begun anew; twice as many are refused."""
 
 _Cell = str | int | None
 ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
@@ -23,8 +23,8 @@ def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
     """Add new entries to a connection's string table; return what is wrong with them."""
     wrong: list[str] = []
     for key, value in new.items():
-        known = key.isdecimal() and len(key) < 10
-        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
+        is_number = key.isdecimal() and len(key) < 10
+        if not is_number or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
             wrong.append(f"string table entry {clean(key, 20)!r}")
             continue
         table[int(key)] = _string(value[:1200])
@@ -33,14 +33,14 @@ def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
 
 @lru_cache(4096)
 def _string(value: str) -> str:
-    """Return an entry, cleaned: all nodes of a job tell the same ones."""
+    """Return an entry, cleaned, with a cache: all nodes of a job send the same ones."""
     return clean(value, 200)
 
 
 def threads(rows: Iterable[ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
-    """Make threads of rows, whose texts are themselves or numbers of known ones."""
-    found = []
-    # One by one: a list of them takes six times as long, and there are tens of thousands.
+    """Make threads of rows, whose texts are literal or numbers of known ones."""
+    result = []
+    # In a plain loop: a list of rows takes six times as long, and there are tens of thousands.
     for tid, name, state, wchan, syscall, fd, futex in rows:
         thread = Thread(
             tid,
@@ -51,5 +51,5 @@ def threads(rows: Iterable[ThreadRow], strings: Mapping[int, str]) -> tuple[Thre
             fd,
             strings[futex] if isinstance(futex, int) else futex,
         )
-        found.append(thread)
-    return tuple(found)
+        result.append(thread)
+    return tuple(result)

@@ -1,1 +1,1 @@
-"""Nouns about a node: its hardware, its file systems, its kernel, and what was tried on it."""
+"""Nouns about a node: hardware, file systems, kernel, and the results of its check."""

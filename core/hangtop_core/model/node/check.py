@@ -1,8 +1,4 @@
-"""What is known of a node once it was examined: the way there, and what its probe tried.
-
-Facts only; `analysis.ladder` judges them. Decoded from nodes with limits, see
-`attach.wire.messages`.
-"""
+"""The results of examining a node: the way to it, and what its probe tried."""
 
 from __future__ import annotations
 
@@ -17,18 +13,18 @@ _Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Way(Struct, frozen=True):
-    """How far one gets from here without logging in, by the user's own ssh configuration."""
+    """How far a connection to the node gets without logging in, by the user's ssh configuration."""
 
     host: str
     port: int
     through: str | None = None
-    """A jump host or proxy command: nothing was tried from here then."""
+    """A jump host or proxy command: then nothing was tried from here."""
     addresses: tuple[str, ...] = ()
     unresolved: str | None = None
     refused: str | None = None
     """Why no connection to the port could be made."""
     took: float | None = None
-    """Seconds a connection to the port took; None where there was none."""
+    """Seconds a connection to the port took; None without a connection."""
 
 
 class Python(Struct, frozen=True):
@@ -39,16 +35,16 @@ class Python(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """Where each piece is used from: installed, shared, cache or memory."""
+    """Where each component is used from: installed, shared, cache or memory."""
 
     probe: Text | None = None
     py_spy: Text | None = None
     sent: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
-    """Pieces that had to be sent."""
+    """Components that had to be sent."""
 
 
 class Cache(Struct, frozen=True):
-    """The cache of the user on the node; sizes in bytes."""
+    """The user's cache on the node; sizes in bytes."""
 
     path: Text | None = None
     why: Text | None = None
@@ -61,18 +57,18 @@ class Cache(Struct, frozen=True):
 
 
 class Rights(Struct, frozen=True):
-    """What the probe may do."""
+    """Rights of the probe."""
 
     uid: int = -1
     user: Text = "?"
     capable: bool = False
     """Whether it has CAP_SYS_PTRACE."""
     seccomp: _Small | None = None
-    """2 below a filter, as in containers (proc(5))."""
+    """2 means a filter, as in containers (proc(5))."""
 
 
 class PySpyTrial(Struct, frozen=True):
-    """What py-spy made of a process of our own."""
+    """The result of py-spy on a process of hangtop's own."""
 
     took: float | None = None
     frames: Count | None = None
@@ -80,13 +76,13 @@ class PySpyTrial(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """What could be done to a process of our own."""
+    """Which operations succeeded on a process of hangtop's own."""
 
     ptrace: _Small | None = None
     """0, an errno, or None where it could not be tried."""
     py_spy: PySpyTrial | None = None
     why: Text | None = None
-    """Why there was nothing to try it on."""
+    """Why there was no process to try it on."""
 
 
 class Tool(Struct, frozen=True):
@@ -99,10 +95,10 @@ class Tool(Struct, frozen=True):
 
 
 class Nvml(Struct, frozen=True):
-    """What NVIDIA's driver answered."""
+    """The answer of NVIDIA's driver."""
 
     loaded: bool = False
-    """Whether the kernel has the driver."""
+    """Whether the kernel has loaded the driver."""
     missing: Text | None = None
     """Why its library cannot be loaded."""
     error: Text | None = None
@@ -111,15 +107,15 @@ class Nvml(Struct, frozen=True):
 
 
 class Processes(Struct, frozen=True):
-    """What is seen of the node's processes."""
+    """Visibility of the node's processes."""
 
     seen: Count = 0
     others: Count = 0
-    """Of these, processes of other users."""
+    """Number of these that belong to other users."""
     hidepid: Text | None = None
     sees_init: bool = True
     contained: bool = False
-    """Whether it is a PID namespace of its own."""
+    """Whether the probe runs in a PID namespace of its own."""
 
 
 class RankCheck(Struct, frozen=True):
@@ -130,13 +126,13 @@ class RankCheck(Struct, frozen=True):
     uid: int = -1
     user: Text = "?"
     attach: bool = False
-    """Whether the kernel would let the probe look into it."""
+    """Whether the kernel would let the probe attach to it."""
     why: Text | None = None
     fix: Text | None = None
     core_size: Count | None = None
-    """Its soft limit of cores; None is unlimited or unknown."""
+    """Its soft limit of core files; None is unlimited or unknown."""
     recorder: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
-    """How every way to its flight recorder stands."""
+    """State of every way to its flight recorder."""
 
 
 class Check(Struct, frozen=True):
@@ -151,7 +147,8 @@ class Check(Struct, frozen=True):
     strace: Tool = field(default_factory=Tool)
     gdb: Tool = field(default_factory=Tool)
     gdb_call: RecorderWay | None = None
-    """Whether gdb may call into ranks: the way `inject`, with code `works` or why not."""
+    """Whether gdb may call into ranks: the way `inject`, with code `works` or the reason why
+    not."""
     nvml: Nvml = field(default_factory=Nvml)
     processes: Processes = field(default_factory=Processes)
     ranks: Annotated[tuple[RankCheck, ...], Meta(max_length=1024)] = ()
@@ -162,11 +159,11 @@ class Clock(Struct, frozen=True):
     """How far a node's clock is ahead of this machine's, in seconds."""
 
     ahead: float
-    """Negative where it is behind."""
+    """Negative where the node's clock is behind."""
     within: float
-    """The truth is at most this far off."""
+    """Maximum error of `ahead`."""
     same: bool = False
-    """It is this machine's own clock."""
+    """Whether it is this machine's own clock."""
 
 
 class Cleaned(Struct, frozen=True):
@@ -178,15 +175,15 @@ class Cleaned(Struct, frozen=True):
     left: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     why: Text | None = None
     rooms: Count = 0
-    """Directories in /tmp that steps which were killed had left."""
+    """Directories in /tmp left by steps that were killed."""
 
 
 class Examined(Struct, frozen=True):
-    """Everything that is known of one node."""
+    """All results about one node."""
 
     node: Node
     here: bool = False
-    """It is this machine, without a login."""
+    """Whether the node is this machine, without a login."""
     way: Way | None = None
     check: Check | None = None
     clock: Clock | None = None

@@ -1,7 +1,7 @@
-"""Where a core_pattern puts cores. Pure: reads nothing.
+"""Where a core_pattern puts core files. Pure: reads nothing.
 
 core(5): core_pattern is a path, with `%` items, or a command that gets the core. The commands of
-systemd (coredumpctl(1)) and Ubuntu (apport) keep cores in places of their own.
+systemd (coredumpctl(1)) and Ubuntu (apport) keep core files in places of their own.
 """
 
 from __future__ import annotations
@@ -37,46 +37,47 @@ _HANDLERS = (
         "/var/spool/abrt/ccpp-*-PID/coredump",
     ),
 )
-"""Name, where it keeps cores, how to list them, and what to open afterwards."""
+"""Name, directory of its core files, the command that lists them, and the file to open
+afterwards."""
 _ABRT_BELOW = (re.compile(r"ccpp-.*"),)
 _EVERYTHING = re.compile(r".*")
 PATTERN_FIX = "sudo sysctl -w kernel.core_pattern=/var/crash/core.%e.%p"
 
 
 class Place(Struct, frozen=True):
-    """What a core_pattern means."""
+    """The meaning of a core_pattern."""
 
     pattern: str
     handler: str | None = None
-    """The command that gets cores."""
+    """The command that gets core files."""
     directory: str | None = None
-    """None: the working directory of the process."""
+    """Directory of the core files; None is the working directory of the process."""
     below: tuple[re.Pattern[str], ...] = ()
-    """Directories below it, one in another, in which the cores are: `/cores/%h/core.%p`."""
+    """Directories below it, nested, that hold the core files: `/cores/%h/core.%p`."""
     name: re.Pattern[str] | None = None
-    """Which file names are cores there."""
+    """Names of files there that are core files."""
     command: str | None = None
-    """Prints or fetches cores that the handler keeps."""
+    """Command that prints or fetches core files that the handler keeps."""
     opens: str | None = None
-    """What to open then, with `PID` and `*` for a shell."""
+    """The file to open then, with `PID`, and `*` for a shell."""
     off: bool = False
     uses_pid: bool = False
-    """kernel.core_uses_pid: `.PID` follows where the pattern has no %p."""
+    """kernel.core_uses_pid: `.PID` is appended where the pattern has no %p."""
 
     @property
     def limited(self) -> bool:
-        """Whether a process whose `ulimit -c` is 0 leaves no core.
+        """Return whether a process whose `ulimit -c` is 0 leaves no core file.
 
-        The kernel gives a command every core, but systemd-coredump keeps none that is over the
-        limit which its `%c` tells it (systemd, src/coredump, save_external_coredump).
+        The kernel gives a command every core, but systemd-coredump keeps none above the limit that
+        its `%c` argument gives it (systemd, src/coredump, save_external_coredump).
         """
         if self.handler is None:
             return True
         return "systemd-coredump" in self.handler and "%c" in self.pattern
 
     @property
-    def told(self) -> str:
-        """In words, for people."""
+    def text(self) -> str:
+        """Return the meaning in words, for people."""
         if self.off:
             return "nowhere: core_pattern is empty"
         if self.handler is not None:
@@ -88,7 +89,7 @@ class Place(Struct, frozen=True):
 
 
 def understand(pattern: str, uses_pid: bool = False) -> Place:
-    """Say what a core_pattern means; ``uses_pid`` is kernel.core_uses_pid."""
+    """Return the meaning of a core_pattern; ``uses_pid`` is kernel.core_uses_pid."""
     if pattern.startswith("|"):
         words = pattern[1:].split()
         program = os.path.basename(words[0]) if words else "a command"
@@ -103,7 +104,9 @@ def understand(pattern: str, uses_pid: bool = False) -> Place:
     fixed = 0
     if pattern.startswith("/"):
         # A directory with an item in its name may be any of that form.
-        fixed = next((at for at, one in enumerate(directories) if "%" in one), len(directories))
+        fixed = next(
+            (at for at, directory in enumerate(directories) if "%" in directory), len(directories)
+        )
     return Place(
         pattern,
         directory=("/".join(directories[:fixed]) or "/") if fixed else None,
@@ -116,20 +119,20 @@ def understand(pattern: str, uses_pid: bool = False) -> Place:
 def expected(
     place: Place, *, pid: int | None, comm: str, cwd: str | None, node: str, signal: int | None
 ) -> str | None:
-    """Where the core of one process should be, as a path or a pattern for a shell.
+    """Return where the core file of a process should be, as a path or a pattern for a shell.
 
-    None where a handler keeps it, or none is written, or where a name in it has the `*` that stands
-    for what is not known.
+    Return None where a handler keeps it, or none is written, or where a name in it has a `*`, which
+    stands for unknown parts.
     """
     has_star = any("*" in text for text in (comm, cwd or "", node, place.pattern))
     if place.off or place.handler is not None or has_star:
         return None
-    known = {"e": comm[:15], "h": node, "%": "%"}
+    values = {"e": comm[:15], "h": node, "%": "%"}
     if pid is not None:
-        known |= {"p": str(pid), "P": str(pid)}
+        values |= {"p": str(pid), "P": str(pid)}
     if signal is not None:
-        known["s"] = str(signal)
-    name = _ITEM.sub(lambda item: known.get(item[1], "*"), place.pattern)
+        values["s"] = str(signal)
+    name = _ITEM.sub(lambda item: values.get(item[1], "*"), place.pattern)
     if place.uses_pid and "%p" not in place.pattern:
         name += f".{'*' if pid is None else pid}"
     if name.startswith("/"):
@@ -138,7 +141,7 @@ def expected(
 
 
 def _names(name: str, end: str = "") -> re.Pattern[str]:
-    """What a name with items may become, with an ending that may follow it."""
+    """Return a pattern for a name with items, and with an optional ending after it."""
     parts, at = [], 0
     for item in _ITEM.finditer(name):
         parts += [re.escape(name[at : item.start()]), _ITEMS.get(item[1], "")]

@@ -1,4 +1,4 @@
-"""What room a process has left on local file systems of its node: full ones, and quotas."""
+"""File systems without space and used-up quotas, as far as they affect a process."""
 
 from __future__ import annotations
 
@@ -14,50 +14,54 @@ if TYPE_CHECKING:
 
 
 def of(node: Node | None, process: Process) -> tuple[FullQuota, ...]:
-    """Those that keep a process from writing."""
-    some = node.full_quotas if node is not None else ()
-    return tuple(one for one in some if one.uid == process.uid)
+    """Return the used-up quotas that keep a process from writing."""
+    quotas = node.full_quotas if node is not None else ()
+    return tuple(quota for quota in quotas if quota.uid == process.uid)
 
 
 def used(mounts: Iterable[str], process: Process) -> tuple[str, ...]:
-    """Those of some mounts on which its working directory is, or a path of its command line."""
-    named = [process.cwd or "", *(one.rpartition("=")[2] for one in process.cmdline[1:])]
+    """Return the mounts that hold its working directory or a path of its command line."""
+    named = [process.cwd or "", *(word.rpartition("=")[2] for word in process.cmdline[1:])]
     return tuple(
         mount
         for mount in mounts
-        if mount != "/" and any(one == mount or one.startswith(f"{mount}/") for one in named)
+        if mount != "/" and any(path == mount or path.startswith(f"{mount}/") for path in named)
     )
 
 
 def full_mounts(node: Node | None, process: Process) -> tuple[str, ...]:
-    """The file systems of a node on which nothing is left for a process."""
+    """Return the file systems of a node on which nothing is left for a process."""
     if node is None or not node.full_quotas:
         return node.full_mounts if node is not None else ()
-    return tuple(dict.fromkeys((*node.full_mounts, *(one.mount for one in of(node, process)))))
+    return tuple(dict.fromkeys((*node.full_mounts, *(quota.mount for quota in of(node, process)))))
 
 
 def lacks(node: Node | None, process: Process, mounts: Sequence[str]) -> str:
-    """`nothing is left on /a or /b`, or whose quota is used up there; empty for no mounts."""
+    """Return `nothing is left on /a or /b`, or whose quota is used up; empty without mounts."""
     if node is None or not mounts:
         return ""
-    some = [one for one in of(node, process) if one.mount in mounts]
-    if some and set(node.full_mounts).isdisjoint(mounts):
-        return describe(some[0], process.user)
+    quotas = [quota for quota in of(node, process) if quota.mount in mounts]
+    if quotas and set(node.full_mounts).isdisjoint(mounts):
+        return describe(quotas[0], process.user)
     left = (
         "no inodes, for one more file, are" if set(mounts) <= set(node.no_inodes) else "nothing is"
     )
     return f"{left} left on {' or '.join(map(clean, mounts))}"
 
 
-def describe(one: FullQuota, user: str) -> str:
-    """`the quota of user ada on /home is used up (its limit is 20 GiB)`."""
-    whose = f"user {clean(user, 60)}" if one.gid is None else f"group {one.gid}"
-    most = size(one.limit) if one.what == "space" else f"{one.limit:,} inodes"
-    how = f"its soft limit, {most}, is exceeded for longer than allowed"
-    how = how if one.late else f"its limit is {most}"
-    return f"the quota of {whose} on {clean(one.mount)} is used up ({how})"
+def describe(quota: FullQuota, user: str) -> str:
+    """Return `the quota of user ada on /home is used up (its limit is 20 GiB)`."""
+    owner = f"user {clean(user, 60)}" if quota.gid is None else f"group {quota.gid}"
+    limit = size(quota.limit) if quota.what == "space" else f"{quota.limit:,} inodes"
+    how = f"its soft limit, {limit}, is exceeded for longer than allowed"
+    how = how if quota.late else f"its limit is {limit}"
+    return f"the quota of {owner} on {clean(quota.mount)} is used up ({how})"
 
 
-def command(one: FullQuota) -> tuple[str, ...]:
-    """What shows it by hand."""
-    return ("quota", "-s", *(("-u", f"{one.uid}") if one.gid is None else ("-g", f"{one.gid}")))
+def command(quota: FullQuota) -> tuple[str, ...]:
+    """Return the command that shows a quota."""
+    return (
+        "quota",
+        "-s",
+        *(("-u", f"{quota.uid}") if quota.gid is None else ("-g", f"{quota.gid}")),
+    )

@@ -1,4 +1,4 @@
-"""What a node tells beside its processes: lines of its kernel log, quotas that are used up."""
+"""Facts about a node beside its processes: lines of its kernel log, used-up quotas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hangtop_core.text.clean import Count, Text
 
 
 class KernelLine(Struct, frozen=True, gc=False, array_like=True):
-    """One line, and when it was written."""
+    """One line of the kernel log, and when it was written."""
 
     at: float
     text: Text
@@ -21,11 +21,11 @@ class FullQuota(Struct, frozen=True, gc=False):
 
     mount: Text
     uid: int
-    """Whose processes it keeps from writing."""
+    """User whose processes the quota keeps from writing."""
     what: Literal["space", "inodes"] = "space"
     limit: Count = 0
-    """Bytes or inodes."""
+    """Limit in bytes or inodes."""
     late: bool = False
-    """Whether that is the soft limit, which was exceeded for longer than is allowed."""
+    """Whether the soft limit was exceeded for longer than allowed."""
     gid: int | None = None
-    """The group whose quota it is; None where it is that of the user."""
+    """Group that has the quota; None for a quota of the user."""

@@ -1,7 +1,7 @@
-"""GPUs and network ports, as their node tells of them: part of the nouns of `model`.
+"""GPUs and network ports of a node.
 
-Facts only; `analysis.devices` reads them. What a GPU, its driver or pynvml does not have is None,
-and named with the reason in `Gpu.missing`.
+Facts only; `analysis.devices` reads them. A value that a GPU, its driver or pynvml does not have is
+None, and `Gpu.missing` names it with the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NvLink(Struct, frozen=True, gc=False, array_like=True):
     up: bool | None = None
     version: int | None = None
     errors: Counters = field(default_factory=dict)
-    """Since the driver was loaded, those that are not 0: replay, recovery, crc_flit, ..."""
+    """Errors since the driver was loaded, without zeros: replay, recovery, crc_flit, ..."""
 
 
 class GpuProcess(Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class GpuProcess(Struct, frozen=True, gc=False):
 
 
 class MigDevice(Struct, frozen=True, gc=False):
-    """A part of a GPU that is used like one."""
+    """A MIG part of a GPU that is used like a GPU."""
 
     slot: Count
     uuid: Text | None = None
@@ -53,23 +53,23 @@ class Rows(Struct, frozen=True, gc=False):
     corrected: Count = 0
     uncorrected: Count = 0
     pending: bool = False
-    """More are to be replaced, which takes a reset."""
+    """Whether further rows will be replaced, which takes a reset."""
     failed: bool = False
-    """There was no spare row left."""
+    """Whether a row could not be replaced because no spare row was left."""
 
 
 class Xid(Struct, frozen=True, gc=False, array_like=True):
-    """An error the driver reported, and when: the numbers are NVIDIA's."""
+    """An error that the driver reported, by NVIDIA's number, and when."""
 
     number: Count
     at: float
 
 
 class Gpu(Struct, frozen=True, gc=False):
-    """One GPU. Everything but its index may be missing."""
+    """One GPU. All fields but its index may be missing."""
 
     index: int
-    """As NVML and nvidia-smi count: by PCI address."""
+    """Index in the order of NVML and nvidia-smi: by PCI address."""
     state: Text = "ok"
     """ok; lost, reset-required, error (NVML says so); silent (its calls never return); gone."""
     error: Text | None = None
@@ -82,7 +82,7 @@ class Gpu(Struct, frozen=True, gc=False):
     """PCI address as the kernel writes it: 0000:1b:00.0."""
     numa: int | None = None
     util: Count | None = None
-    """Percent of the last second or so in which any kernel ran: one that only waits counts, too."""
+    """Percent of the last second or so in which any kernel ran, waiting kernels included."""
     memory_util: Count | None = None
     power_w: Count | None = None
     power_limit_w: Count | None = None
@@ -96,7 +96,7 @@ class Gpu(Struct, frozen=True, gc=False):
     memory_used: Count | None = None
     memory_total: Count | None = None
     ecc_now: Count | None = None
-    """Errors of memory that could not be corrected, since the driver was loaded."""
+    """Uncorrected memory errors since the driver was loaded."""
     ecc_ever: Count | None = None
     ecc_corrected: Count | None = None
     remapped: Rows | None = None
@@ -105,11 +105,11 @@ class Gpu(Struct, frozen=True, gc=False):
     pcie_width: Count | None = None
     pcie_max_width: Count | None = None
     pcie_tx_kb: Count | None = None
-    """KB/s over 20 ms."""
+    """Sent data in KB/s over 20 ms."""
     pcie_rx_kb: Count | None = None
     pcie_replays: Count | None = None
     nvlink_kb: Count | None = None
-    """KiB of data over all NVLinks, both ways, since the driver was loaded."""
+    """KiB of data over all NVLinks, in both directions, since the driver was loaded."""
     links: Annotated[tuple[NvLink, ...], Meta(max_length=64)] = ()
     fabric: Text | None = None
     """Registration with the NVSwitch fabric: completed, in progress, ...; None without one."""
@@ -117,15 +117,15 @@ class Gpu(Struct, frozen=True, gc=False):
     mig_devices: Annotated[tuple[MigDevice, ...], Meta(max_length=64)] = ()
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=64)] | None = None
     missing: Annotated[dict[Text, Text], Meta(max_length=64)] = field(default_factory=dict)
-    """What cannot be read, and why."""
+    """Names of the values that cannot be read, with the reasons."""
     xids: Annotated[tuple[Xid, ...], Meta(max_length=64)] = ()
-    """Those that came while it was watched; the kernel log has those before."""
+    """Xids that occurred while hangtop was attached; the kernel log has the earlier ones."""
     worked_at: float | None = None
-    """When it last was seen to do more than wait, see `devices`. Not the node's own word."""
+    """When it was last seen to do more than wait, see `devices`. Not reported by the node."""
     power_peak_w: int | None = None
-    """The highest power seen since hangtop came."""
+    """The highest power since hangtop attached, in watts."""
     new_errors: Mapping[str, int] = field(default_factory=dict)
-    """What has grown since hangtop came: `link 3 crc_data`, `ecc`, `pcie replays`."""
+    """Growth of error counters since hangtop attached: `link 3 crc_data`, `ecc`, `pcie replays`."""
 
 
 class Nic(Struct, frozen=True, gc=False):
@@ -136,24 +136,25 @@ class Nic(Struct, frozen=True, gc=False):
     kind: Text = "ethernet"
     """infiniband, roce or ethernet."""
     state: Text | None = None
-    """ACTIVE, DOWN, INIT, ARMED of RDMA ports; up, down, ... of interfaces; silent, gone."""
+    """State: ACTIVE, DOWN, INIT, ARMED for RDMA ports; up, down, ... for interfaces; silent,
+    gone."""
     physical: Text | None = None
     rate: Text | None = None
     numa: int | None = None
     interfaces: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
     """Ethernet or IPoIB interfaces of this RDMA device."""
     rdma: Text | None = None
-    """The RDMA device this interface belongs to."""
+    """The RDMA device that this interface belongs to."""
     sent: Count | None = None
-    """Bytes; of RDMA ports with what RDMA moves, which interfaces do not count."""
+    """Bytes; for RDMA ports RDMA traffic included, which interfaces do not count."""
     received: Count | None = None
     errors: Counters = field(default_factory=dict)
     new_errors: Mapping[str, int] = field(default_factory=dict)
-    """By how much each has grown since hangtop came."""
+    """Growth of each counter since hangtop attached."""
     was_up: bool = False
-    """Whether it was up at any time since hangtop came."""
+    """Whether it was up at any time since hangtop attached."""
     moved_at: float | None = None
-    """When bytes last moved."""
+    """When the byte counters last grew."""
 
 
 class Nvml(Struct, frozen=True, gc=False):
@@ -169,12 +170,12 @@ class Nvml(Struct, frozen=True, gc=False):
 
 
 BUSY_SHARE = 0.5
-"""Share of its power limit from which a GPU computes: a kernel that only polls memory draws less.
+"""Share of its power limit above which a GPU computes: a kernel that only polls memory draws less.
 
-A judgement from reports of stalled jobs (100 % busy well under the power of training). Seen on an
-H200: kernels of NCCL 2.28 that wait draw 121 to 124 of 700 W and use 0 % of the memory's time.
+This is an estimate from reports of stalled jobs (100 % busy well under the power of training). On
+an H200, waiting kernels of NCCL 2.28 drew 121 to 124 of 700 W and used 0 % of the memory's time.
 """
 BUSY_MEMORY = 10
-"""Percent of the time that memory is read or written from which a GPU does not only poll a flag."""
+"""Percent of the time with memory traffic above which a GPU does more than poll a flag."""
 UP = frozenset({"ACTIVE", "up"})
 """States of a port that carries data."""

@@ -1,4 +1,4 @@
-"""Which node an address means: one store may be spelt as a name, an address or localhost."""
+"""Mapping of addresses to nodes: a store may be given as a name, an address or localhost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """The names and addresses of the nodes that are observed."""
+    """The names and addresses of the observed nodes."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._machines: dict[str, tuple[str, str, int | None]] = {}
@@ -21,7 +21,7 @@ class Places:
         short: dict[str, str | None] = {}
         for node in nodes:
             if node.boot_id and node.hostname:
-                # Containers of one machine share its boot, and those on its network its name.
+                # Containers of one machine share its boot, and those on its network also its name.
                 self._machines[node.name] = (node.boot_id, node.hostname, node.pid_ns)
             names = [name.lower() for name in (node.name, node.hostname) if name]
             for name in dict.fromkeys((*names, *node.addresses)):
@@ -45,11 +45,11 @@ class Places:
         return None if is_address(host) else self._nodes.get(host.partition(".")[0])
 
     def machine(self, node: str) -> object:
-        """Return what is equal for two names of one machine: boot, host name, PID namespace."""
+        """Return a value that is equal for two names of one machine: boot, host and namespace."""
         return self._machines.get(node, node)
 
     def store(self, host: str, port: str, process: Process, node: str) -> str:
-        """Return a spelling of ``host:port`` that is equal wherever the same store is meant."""
+        """Return a spelling of ``host:port`` that is equal for all names of the same store."""
         inside = f"/net {process.net_ns}" if process.net_ns and is_loopback(host) else ""
         return f"{self.node_of(host, node) or host.lower()}{inside}:{port}"
 

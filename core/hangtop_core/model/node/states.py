@@ -1,4 +1,4 @@
-"""What the states of nodes come to."""
+"""Sets of node states."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 OBSERVED: frozenset[NodeState] = frozenset({"ready", "slow"})
 AWAY: frozenset[NodeState] = frozenset({"unreachable", "lost"})
 FAILED: frozenset[NodeState] = frozenset({"unreachable", "denied", "no-python", "incompatible"})
-"""The first attempt to observe the node has failed."""
+"""The first attempt to observe the node failed."""
 UNSEEN: frozenset[NodeState] = FAILED | {"lost"}
-"""Nothing is observed of it, or no longer."""
+"""The node is not observed, or no longer."""

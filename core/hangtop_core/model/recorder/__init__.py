@@ -1,1 +1,1 @@
-"""Nouns about flight recorders and NCCL's RAS: what one rank's recorder holds."""
+"""Nouns about flight recorders and NCCL's RAS."""

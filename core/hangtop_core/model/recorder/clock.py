@@ -1,7 +1,7 @@
-"""Times in a recorder that its clock cannot have told: from before the rank began, or to come.
+"""Impossible times in a flight recorder: before the rank began, or in the future.
 
-Where a clock was set while the rank ran, what was recorded before has times of another clock. How
-far ranks have come the numbers tell all the same; since when they wait such times do not.
+Where a clock was set while the rank ran, earlier entries have times of another clock. Sequence
+numbers still show the progress of ranks; such times do not show how long ranks have waited.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from hangtop_core.model.recorder.trace import Trace
 
 SLACK_S = 10.0
-"""Seconds by which times of one node may differ: when a process began is known less well."""
+"""Seconds by which times of one node may differ: the start of a process is known less precisely."""
 NS = 1_000_000_000
 
 
 def without_untimely(
     trace: Trace, began: float | None = None, read: float | None = None
 ) -> tuple[Trace, int]:
-    """Return a trace in which times that cannot be are unknown (0), and how many these are.
+    """Return a trace whose impossible times are set to unknown (0), and the number of them.
 
     Args:
         trace: entries oldest first.
-        began: when its process did, where that is known.
+        began: when its process began, where known.
         read: when it was read.
     """
     low = 0 if began is None else int((began - SLACK_S) * NS)
@@ -47,8 +47,8 @@ def without_untimely(
 
 
 def _set_back(times: array[int]) -> int:
-    """Return how many entries are from before the last time that the clock was set back."""
-    known = [(at, time) for at, time in enumerate(times) if time]
-    steps = map(sub, (time for _, time in islice(known, 1, None)), (time for _, time in known))
+    """Return the number of entries from before the clock was last set back."""
+    timed = [(at, time) for at, time in enumerate(times) if time]
+    steps = map(sub, (time for _, time in islice(timed, 1, None)), (time for _, time in timed))
     back = [at for at, step in enumerate(steps, 1) if step < -SLACK_S * NS]
-    return known[back[-1]][0] if back else 0
+    return timed[back[-1]][0] if back else 0

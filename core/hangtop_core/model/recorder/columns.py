@@ -1,4 +1,4 @@
-"""Columns of flight recorders, as `hangtop_probe.recorder.columns` makes them, into traces.
+"""Traces from columns of flight recorders that `hangtop_probe.recorder.columns` makes.
 
 Ranks of one job call the same operations at the same places, so equal calls, stacks and groups are
 kept once, however many ranks have them.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_LENGTH = 100_000
-"""Entries of one rank that are taken from a node; it is asked for far fewer."""
+"""Maximum entries of one rank that are accepted from a node; requests ask for far fewer."""
 MAX_SHARED = 100_000
-"""Distinct calls, stacks and groups that are kept for others; then it begins anew."""
+"""Distinct calls, stacks and groups that are kept to be shared; then the table is cleared."""
 ENTRY = 35
 """Bytes of one entry in all columns."""
 _WIDTHS = (2, 4, 4, 1, 8, 8, 8)
@@ -64,7 +64,7 @@ _Site = Annotated[tuple[FrameRow, ...], Meta(max_length=128)]
 
 
 class Parts(Struct, frozen=True):
-    """What traces of one request share, by a key that is good for this request."""
+    """Parts that the traces of one request share, by keys that are valid for this request."""
 
     calls: Annotated[dict[str, _CallRow], Meta(max_length=MAX_LENGTH)] = field(default_factory=dict)
     sites: Annotated[dict[str, _Site], Meta(max_length=MAX_LENGTH)] = field(default_factory=dict)
@@ -91,20 +91,20 @@ class TraceRow(Struct, frozen=True):
 
 
 class Shared:
-    """Keeps equal parts of all traces once. On the session's thread."""
+    """A table that keeps equal parts of all traces once. Used on the session's thread."""
 
     def __init__(self) -> None:
-        self._known: dict[object, object] = {}
+        self._parts: dict[object, object] = {}
 
-    def one(self, part: T) -> T:
-        """The part that is equal to this one and was there first."""
-        if len(self._known) > MAX_SHARED:
-            self._known.clear()
-        return self._known.setdefault((type(part), part), part)  # type: ignore[return-value]
+    def share(self, part: T) -> T:
+        """Return the equal part that was stored first."""
+        if len(self._parts) > MAX_SHARED:
+            self._parts.clear()
+        return self._parts.setdefault((type(part), part), part)  # type: ignore[return-value]
 
 
 class Unpacker:
-    """Makes traces of one request's pieces."""
+    """Builds traces from the pieces of one request."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -113,24 +113,24 @@ class Unpacker:
         self._groups: dict[str, GroupInfo] = {}
 
     def learn(self, parts: Parts) -> None:
-        """Take in what pieces from here on refer to."""
-        one = self._shared.one
-        self._calls.update({key: one(Call(*row)) for key, row in parts.calls.items()})
-        self._groups.update({key: one(_group(row)) for key, row in parts.groups.items()})
+        """Store parts that later pieces refer to."""
+        share = self._shared.share
+        self._calls.update({key: share(Call(*row)) for key, row in parts.calls.items()})
+        self._groups.update({key: share(_group(row)) for key, row in parts.groups.items()})
         for key, rows in parts.sites.items():
-            self._sites[key] = one(tuple(one(frame(r.name, r.file, r.line)) for r in rows))
+            self._sites[key] = share(tuple(share(frame(r.name, r.file, r.line)) for r in rows))
 
     def trace(self, row: TraceRow, rank: int, source: str, skew: float) -> Trace:
-        """Put a trace together, its times on the head's clock.
+        """Build a trace, with its times on the head's clock.
 
         Args:
-            row: as the node sent it.
-            rank: whose it is.
-            source: where it is from, for people.
+            row: the row as the node sent it.
+            rank: rank of the recorder.
+            source: where the trace comes from, for people.
             skew: seconds by which the node's clock is ahead.
 
         Raises:
-            ValueError: its parts do not fit together; says how.
+            ValueError: its parts do not fit together; the text says how.
         """
         trace = Trace(rank, source, row.version, row.library)
         try:
@@ -139,7 +139,7 @@ class Unpacker:
             trace.sites = tuple(self._sites[key] for key in row.sites) or ((),)
         except KeyError as error:
             raise ValueError(f"refers to {str(error)[:40]}, which was never sent") from None
-        trace.statuses = tuple(Status(*one) for one in row.statuses)
+        trace.statuses = tuple(Status(*row_status) for row_status in row.statuses)
         trace.group_ids = dict(row.group_ids)
         trace.configured, trace.wrapped = row.configured, row.wrapped
         trace.length, trace.dropped, trace.timeout_ms = row.length, row.dropped, row.timeout_ms
@@ -156,15 +156,15 @@ class Unpacker:
 
 
 def _group(row: GroupRow) -> GroupInfo:
-    told = row.uid, row.desc, row.members, row.enqueued, row.completed, row.timeout_ms
-    return GroupInfo(*told)
+    fields = row.uid, row.desc, row.members, row.enqueued, row.completed, row.timeout_ms
+    return GroupInfo(*fields)
 
 
 def _columns(row: TraceRow) -> list[bytes]:
-    """The columns of a trace.
+    """Return the columns of a trace.
 
     Raises:
-        ValueError: they are not as long as they should be.
+        ValueError: they do not have the expected length.
     """
     wanted = row.length * ENTRY
     inflate = zlib.decompressobj()
@@ -174,18 +174,18 @@ def _columns(row: TraceRow) -> list[bytes]:
         raise ValueError(f"its columns are damaged: {error}") from None
     if len(data) != wanted:
         raise ValueError(f"its columns hold {len(data)} bytes or more, not {wanted}")
-    found, at = [], 0
+    columns, at = [], 0
     for width in _WIDTHS:
-        found.append(data[at : at + width * row.length])
+        columns.append(data[at : at + width * row.length])
         at += width * row.length
-    return found
+    return columns
 
 
 def check(trace: Trace) -> None:
-    """Look at what columns point to, by bytes where that will do: 8,192 ranks have 16 million.
+    """Check lengths and indices of columns, by bytes where possible: 8,192 ranks have 16 million.
 
     Raises:
-        ValueError: they are of different lengths, or point to what is not there.
+        ValueError: they are of different lengths, or an index is out of range.
     """
     columns: Iterable[tuple[bytes, Literal["H", "I"], int]] = (
         (trace.raw_group, "H", len(trace.groups)),
@@ -203,7 +203,7 @@ def check(trace: Trace) -> None:
 
 
 def _below(raw: bytes, kind: Literal["H", "I"], count: int) -> bool:
-    """Whether all numbers of a column, little-endian, are below a count."""
+    """Return whether all numbers of a column, little-endian, are below a count."""
     width = 2 if kind == "H" else 4
     if count < 256 and not any(raw[at::width].strip(b"\0") for at in range(1, width)):
         return not raw[::width].translate(None, bytes(range(count)))
@@ -211,7 +211,7 @@ def _below(raw: bytes, kind: Literal["H", "I"], count: int) -> bool:
 
 
 def trace_of(columns: Columns, rank: int, source: str) -> Trace:
-    """The trace of columns that were made in this process."""
+    """Return the trace of columns that were made in this process."""
     frames: Mapping[tuple[str, str, int], Frame] = {
         row: frame(*row) for site in columns.sites for row in site
     }
@@ -223,7 +223,7 @@ def trace_of(columns: Columns, rank: int, source: str) -> Trace:
         groups=tuple(GroupInfo(*row) for row in columns.groups),
         calls=tuple(Call(*row) for row in columns.calls),
         sites=tuple(tuple(frames[row] for row in site) for site in columns.sites),
-        statuses=tuple(Status(*one) for one in columns.statuses),
+        statuses=tuple(Status(*status) for status in columns.statuses),
         group_ids=columns.group_ids,
         configured=columns.configured,
         length=columns.length,
@@ -245,11 +245,11 @@ def trace_of(columns: Columns, rank: int, source: str) -> Trace:
 
 @lru_cache(maxsize=16384)
 def short(file: str) -> str:
-    """A path without what all of them have in common: inside its package, or its last two parts."""
+    """Return a path shortened to the part inside its package, or to its last two parts."""
     inside = re.split(r"/(?:site|dist)-packages/|/lib/python\d\.\d+/", file)[-1]
     return inside if inside != file else "/".join(file.rsplit("/", 2)[-2:])
 
 
 def frame(name: str, file: str, line: int) -> Frame:
-    """A frame as recorders have it."""
+    """Return a frame as recorders have it."""
     return Frame(name, file, short(file), line)

@@ -1,13 +1,13 @@
-"""What NCCL's RAS reports of a job: nouns, and reading the answer in either of its forms.
+"""Reports of NCCL's RAS about a job, and the parser of their JSON form.
 
 JSON comes from NCCL 2.28.7 on (`SET FORMAT json`), with a comma missing in 2.28.9; text from 2.24
-on, and that names single ranks only where they are few (NCCL: src/ras/client_support.cc of 2.24 to
-2.30). Counts are of operations *launched*, never of finished ones, and only of five collectives:
-that all ranks agree does not say that anything moves. Ranks are numbered within a communicator;
-`Member.host` and `pid` say which process it is.
+on, which names single ranks only where they are few (NCCL: src/ras/client_support.cc of 2.24 to
+2.30). Counts are of *launched* operations, never of finished ones, and only of five collectives:
+equal counts on all ranks do not prove progress. Ranks are numbered within a communicator;
+`Member.host` and `pid` identify the process.
 
-The answer is untrusted. Of it only what differs is kept: a job of thousands of ranks that agree
-is a few lines here.
+The answer is untrusted. Only differences are kept: a job of thousands of ranks that agree needs a
+few lines.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_TEXT = 32 << 20
-"""Characters of an answer that are read."""
+"""Maximum characters of an answer."""
 LISTED = 4096
-"""Ranks that are named of one set; the others are counted."""
+"""Maximum ranks of one set that are named; the others are counted."""
 STATES = {0: "RUNNING", 7: "INIT"}
-"""By `init_state`, a ncclResult_t (nccl.h): success, in progress; anything else is an error."""
+"""Names by `init_state`, a ncclResult_t (nccl.h): success, in progress; others are errors."""
 _COMMA = re.compile(r'("nvml_dev": -?\d{1,9})(\s{1,40}"status")')
-"""Where 2.28.9 leaves out a comma."""
+"""The place where 2.28.9 omits a comma."""
 
 
 class Member(Struct, frozen=True, gc=False):
     """One rank of a communicator."""
 
     rank: int
-    """Within the communicator."""
+    """Rank within the communicator."""
     host: Text = ""
-    """Address in numbers of its bootstrap interface; empty when not told."""
+    """Numeric address of its bootstrap interface; empty where not reported."""
     pid: int = -1
     gpu: int = -1
     """CUDA device of the process."""
@@ -54,7 +54,7 @@ class Level(Struct, frozen=True):
     count: int
     size: int
     members: tuple[Member, ...] = ()
-    """Not all where they are many; none where the text does not name them."""
+    """Members, but not all of many; none where the text does not name them."""
 
 
 class Lost(Struct, frozen=True, gc=False):
@@ -62,9 +62,9 @@ class Lost(Struct, frozen=True, gc=False):
 
     member: Member
     dead: bool = False
-    """Given up for good, after a minute without answer."""
+    """Given up for good, after a minute without an answer."""
     unresponsive: bool = True
-    """Else it answers, but says that it is no member."""
+    """False where it answers, but says that it is no member."""
 
 
 class Status(Struct, frozen=True):
@@ -80,13 +80,13 @@ class Communicator(Struct, frozen=True):
 
     hash: str
     size: int
-    """Ranks it has; 0 when not told."""
+    """Number of its ranks; 0 where not reported."""
     lost: tuple[Lost, ...] = ()
     lost_count: int = 0
     levels: tuple[Level, ...] = ()
-    """Of each kind of operation that not all have launched equally often, the highest first."""
+    """For each kind of operation whose counts differ: ranks by count, the highest first."""
     statuses: tuple[Status, ...] = ()
-    """The most frequent first; one when all are alike."""
+    """The most frequent first; a single one when all are equal."""
 
 
 class Ras(Struct, frozen=True):
@@ -99,12 +99,12 @@ class Ras(Struct, frozen=True):
     took_s: float = 0.0
     communicators: tuple[Communicator, ...] = ()
     lost: tuple[Lost, ...] = ()
-    """Processes without answer, from a text; their `rank` is -1."""
+    """Processes without an answer, from a text; their `rank` is -1."""
     timeouts: int = 0
     asked: bool = True
-    """Whether ranks were bothered with the question."""
+    """Whether ranks received the request."""
     whole: bool = True
-    """Whether the answer came to its end."""
+    """Whether the answer was complete."""
     failure: Text | None = None
     fix: Text | None = None
 
@@ -167,7 +167,7 @@ def from_json(text: str, at: float = 0.0) -> Ras:
     """Read an answer in JSON, that of 2.28.9 included.
 
     Raises:
-        BadReportError: it is cut off, or something else.
+        BadReportError: the text is cut off, or is no such report.
     """
     if len(text) > MAX_TEXT:
         raise BadReportError(f"has more than {MAX_TEXT >> 20} million characters")
@@ -187,25 +187,25 @@ def from_json(text: str, at: float = 0.0) -> Ras:
     )
 
 
-def _communicator(one: _Communicator) -> Communicator:
+def _communicator(communicator: _Communicator) -> Communicator:
     lost = [
         Lost(rank.member(), state.considered_dead, state.unresponsive)
-        for rank in one.missing_ranks[:LISTED]
+        for rank in communicator.missing_ranks[:LISTED]
         for state in [rank.status or _State()]
     ]
     states: dict[str, list[Member]] = defaultdict(list)
-    for rank in one.ranks:
+    for rank in communicator.ranks:
         states[_state(rank.status or _State())].append(rank.member())
     statuses = (
-        Status(name, len(some), tuple(some[:LISTED]))
-        for name, some in sorted(states.items(), key=lambda item: -len(item[1]))
+        Status(name, len(members), tuple(members[:LISTED]))
+        for name, members in sorted(states.items(), key=lambda item: -len(item[1]))
     )
     return Communicator(
-        hash=clean(one.hash, 40),
-        size=max(one.size, 0),
+        hash=clean(communicator.hash, 40),
+        size=max(communicator.size, 0),
         lost=tuple(lost),
-        lost_count=max(one.missing_ranks_count, len(one.missing_ranks)),
-        levels=tuple(_levels(one.ranks)),
+        lost_count=max(communicator.missing_ranks_count, len(communicator.missing_ranks)),
+        levels=tuple(_levels(communicator.ranks)),
         statuses=tuple(statuses),
     )
 
@@ -225,12 +225,12 @@ def _levels(ranks: Iterable[_Rank]) -> Iterable[Level]:
     for rank in ranks:
         for op, count in rank.collective_counts.items():
             levels[op][count].append(rank)
-    for op, found in levels.items():
-        if len(found) < 2:
+    for op, by_count in levels.items():
+        if len(by_count) < 2:
             continue
-        total = sum(map(len, found.values()))
-        for count in sorted(found, reverse=True)[:LISTED]:
-            some = found[count]
-            # The most frequent number is that of those who wait, and needs no names.
-            named = some[:LISTED] if len(some) * 2 <= total else ()
-            yield Level(clean(op, 40), count, len(some), tuple(one.member() for one in named))
+        total = sum(map(len, by_count.values()))
+        for count in sorted(by_count, reverse=True)[:LISTED]:
+            ranks_at = by_count[count]
+            # The most frequent count is that of the waiting ranks, which need no names.
+            named = ranks_at[:LISTED] if len(ranks_at) * 2 <= total else ()
+            yield Level(clean(op, 40), count, len(ranks_at), tuple(rank.member() for rank in named))

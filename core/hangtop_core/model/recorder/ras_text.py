@@ -1,8 +1,8 @@
-"""Reading the text that RAS prints for people: the only form before NCCL 2.28.7.
+"""Parser of the text that RAS prints for people: the only form before NCCL 2.28.7.
 
-Tables and then sections, a heading over a line of `=`: `Errors` with what is INCOMPLETE and DEAD,
-`Warnings` with MISMATCH (NCCL: src/ras/client_support.cc of 2.24 to 2.30; the examples of its
-user guide, troubleshooting/ras). A line that is not known is passed over.
+A report has tables, then sections with a heading over a line of `=`: `Errors` with INCOMPLETE and
+DEAD, `Warnings` with MISMATCH (NCCL: src/ras/client_support.cc of 2.24 to 2.30; the examples of its
+user guide, troubleshooting/ras). Unknown lines are skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TIMEOUTS = re.compile(r"\s+Encountered (\d{1,9}) communication timeout")
 
 
 class _Set(Struct):
-    """Ranks that are said to be alike."""
+    """A set of ranks with the same value."""
 
     op: str
     value: int | str
@@ -55,8 +55,8 @@ class _Set(Struct):
     members: list[Member] = field(default_factory=list)
 
 
-class _Found(Struct):
-    """What is read of one communicator."""
+class _Parsed(Struct):
+    """Parsed data of one communicator."""
 
     size: int
     lost: dict[int, Member] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class _Found(Struct):
             tuple(Lost(member) for member in self.lost.values()),
             max(self.lost_count, len(self.lost)),
             tuple(
-                Level(one.op, int(one.value), one.size, tuple(one.members))
-                for one in sorted(self.levels, key=lambda one: (one.op, -int(one.value)))
+                Level(level.op, int(level.value), level.size, tuple(level.members))
+                for level in sorted(self.levels, key=lambda level: (level.op, -int(level.value)))
             ),
             tuple(
-                Status(str(one.value), one.size, tuple(one.members))
-                for one in sorted(self.statuses, key=lambda one: -one.size)
+                Status(str(status.value), status.size, tuple(status.members))
+                for status in sorted(self.statuses, key=lambda status: -status.size)
             ),
         )
 
@@ -85,7 +85,7 @@ def from_text(text: str, at: float = 0.0) -> Ras:
     """Read an answer to `STATUS` or `VERBOSE STATUS`.
 
     Raises:
-        BadReportError: it is nothing of the kind.
+        BadReportError: the text is no such report.
     """
     if len(text) > MAX_TEXT:
         raise BadReportError(f"has more than {MAX_TEXT >> 20} million characters")
@@ -104,7 +104,10 @@ def from_text(text: str, at: float = 0.0) -> Ras:
         at=at,
         version=clean(reader.version, 40),
         form="text",
-        communicators=(*(one.whole(name) for name, one in reader.found.items()), *alike),
+        communicators=(
+            *(communicator.whole(name) for name, communicator in reader.parsed.items()),
+            *alike,
+        ),
         lost=tuple(reader.lost.values()),
         timeouts=reader.timeouts,
         whole="\nWarnings\n" in text,
@@ -112,17 +115,17 @@ def from_text(text: str, at: float = 0.0) -> Ras:
 
 
 class _Reader:
-    """Takes a report line by line."""
+    """Parses a report line by line."""
 
     def __init__(self) -> None:
         self.version: str | None = None
         self.rows: dict[int, tuple[int, int, str, str]] = {}
-        """Of groups of like communicators: ranks, how many, status, errors."""
-        self.found: dict[str, _Found] = {}
+        """Groups of equal communicators: ranks, count, status, errors."""
+        self.parsed: dict[str, _Parsed] = {}
         self.lost: dict[tuple[str, int], Lost] = {}
         self.timeouts = 0
         self._title = ""
-        self._now: _Found | None = None
+        self._now: _Parsed | None = None
         self._op = ""
         self._set: _Set | None = None
 
@@ -149,8 +152,8 @@ class _Reader:
         group, _, name, self._title = match.groups()
         row = self.rows.get(int(group))
         self._set, self._now, self._op = None, None, ""
-        if name in self.found or len(self.found) < MAX_COMMUNICATORS:
-            self._now = self.found.setdefault(name, _Found(row[0] if row else 0))
+        if name in self.parsed or len(self.parsed) < MAX_COMMUNICATORS:
+            self._now = self.parsed.setdefault(name, _Parsed(row[0] if row else 0))
 
     def _process(self, match: re.Match[str], line: str) -> None:
         pid, host = int(match[1]), clean(match[2], 80)
@@ -159,7 +162,7 @@ class _Reader:
             member = Member(-1, host, pid, int(gpu[1]) if gpu else -1)
             self.lost[host, pid] = Lost(member, self._title == "DEAD")
 
-    def _inside(self, now: _Found, line: str) -> None:
+    def _inside(self, now: _Parsed, line: str) -> None:
         if match := _DIFFERENT.match(line):
             self._op = "" if match[1] in (None, "collective") else match[1]
         elif match := _LAUNCHED.match(line):
@@ -178,8 +181,8 @@ class _Reader:
         elif match := _RANK.match(line):
             self._rank(now, int(match[1]), match[2])
 
-    def _rank(self, now: _Found, rank: int, rest: str) -> None:
-        where, gpu = _PROCESS.search(rest), _GPU.search(rest)
+    def _rank(self, now: _Parsed, rank: int, text: str) -> None:
+        where, gpu = _PROCESS.search(text), _GPU.search(text)
         member = Member(
             rank,
             clean(where[2], 80) if where else "",
@@ -189,9 +192,9 @@ class _Reader:
         if self._title == "INCOMPLETE":
             if len(now.lost) < LISTED:
                 now.lost[rank] = member
-        elif match := _SINGLE_COUNT.match(rest):
+        elif match := _SINGLE_COUNT.match(text):
             now.levels.append(_Set(self._op, int(match[1] or 0), 1, [member]))
-        elif match := _SINGLE_STATUS.match(rest):
+        elif match := _SINGLE_STATUS.match(text):
             now.statuses.append(_Set("", match[1], 1, [member]))
         elif self._set is not None and len(self._set.members) < min(self._set.size, LISTED):
             self._set.members.append(member)

@@ -1,4 +1,4 @@
-"""What one rank's flight recorder said, and how every way to it stands."""
+"""The flight recorder of one rank, and the state of every way to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hangtop_core.model.recorder.trace import Trace
 from hangtop_core.text.clean import Text
 
 CLOCK_SET = "clock-set"
-"""Code of a way by which entries with impossible times came."""
+"""Code of a way that gave entries with impossible times."""
 
 
 class RecorderWay(Struct, frozen=True, gc=False):
-    """One way to a rank's flight recorder, and how it stands.
+    """One way to a rank's flight recorder, and its state.
 
-    The node says a code and what belongs to it; `analysis.flight.ways` makes sentences of that.
+    The node sends a code and its arguments; `analysis.flight.ways` turns them into sentences.
     """
 
     way: Text
@@ -27,20 +27,20 @@ class RecorderWay(Struct, frozen=True, gc=False):
 
 
 class Recorder(Struct, frozen=True, gc=False):
-    """What one rank's flight recorder said, or why it said nothing."""
+    """Contents of one rank's flight recorder, or why it could not be read."""
 
     at: float
-    """When what it holds was true: when the rank answered, or wrote the file."""
+    """Time of the contents: when the rank answered, or wrote the file."""
     source: Text | None = None
     """The way by which it was read, as in `RecorderWay.way`; None where it was not."""
     path: Text | None = None
     """The file, socket or address."""
     trace: Trace | None = None
-    """Its times are on the head's clock."""
+    """The trace, with times on the head's clock."""
     ways: tuple[RecorderWay, ...] = ()
-    """Every way that was looked at, and how it stands."""
+    """Every way that was tried, with its state."""
     asked_at: float | None = None
     took_s: float = 0.0
     triggered: bool = False
-    """Whether the rank was made to write or answer what it would not have by itself."""
+    """Whether the rank was made to write or answer what it would not have unasked."""
     failure: Failure | None = None

@@ -1,9 +1,9 @@
 """One rank's flight recorder as columns: the form in which all analysis reads it.
 
-A recorder holds up to thousands of entries whose texts repeat. A `Trace` keeps every text once
-and numbers in columns, about 35 bytes per entry, so that a thousand ranks fit in memory and
-travel cheaply. `hangtop_probe.recorder.columns` makes the columns, on the node of a running rank,
-here of files; `hangtop_core.model.recorder.columns` makes traces of them.
+A recorder holds up to thousands of entries whose texts repeat. A `Trace` keeps every text once and
+numbers in columns, about 35 bytes per entry, so that a thousand ranks fit in memory and travel
+cheaply. `hangtop_probe.recorder.columns` makes the columns, on the node of a running rank, or here
+from files; `hangtop_core.model.recorder.columns` makes traces from them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
 RETIRED, P2P, DONE, PART = 4, 8, 16, 32
-"""Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
+"""Bits of a flag: no longer watched; send or recv; considered over; part of a coalesced block."""
 STATES = ("scheduled", "started", "completed", "unknown")
 
 _OPEN = bytes(not flag & (DONE | P2P) for flag in range(256))
-"""Turns flags into marks: 1 for collectives that are not over."""
+"""Table that turns flags into marks: 1 for collectives that are not over."""
 _OPEN_P2P = bytes(bool(flag & P2P) and not flag & DONE for flag in range(256))
-"""The same for sends and recvs."""
+"""Table that turns flags into marks: 1 for sends and recvs that are not over."""
 _COLLECTIVE = bytes(not flag & P2P for flag in range(256))
-"""The same for all collectives."""
+"""Table that turns flags into marks: 1 for collectives."""
 
 FEW_GROUPS = 16
-"""Groups of one rank up to which its columns are searched; with more there is an index of them."""
+"""Groups of one rank up to which its columns are searched; above, an index is built."""
 
 Kind = Literal["collective", "send", "recv"]
 
@@ -46,10 +46,10 @@ _P2P = re.compile(r"(send|recv)\s+(\d{1,9})\s*(?:->|<-)\s*(\d{1,9}|\?)?")
 
 
 class Call(Struct, frozen=True):
-    """What was called, without when: equal in all iterations of a training loop."""
+    """An operation without its time: equal in all iterations of a training loop."""
 
     name: str
-    """As recorded: `nccl:all_reduce`, `nccl:send 0->1`."""
+    """Name as recorded: `nccl:all_reduce`, `nccl:send 0->1`."""
     inputs: str
     """Sizes of all inputs, `[[8, 4]]`."""
     outputs: str
@@ -58,27 +58,27 @@ class Call(Struct, frozen=True):
 
     @property
     def backend(self) -> str:
-        """`nccl`, `gloo`; empty where the name does not say."""
+        """Return `nccl` or `gloo`; empty where the name has none."""
         return self.name.partition(":")[0] if ":" in self.name else ""
 
     @property
     def op(self) -> str:
-        """`all_reduce`, without backend and peers."""
+        """Return the operation, such as `all_reduce`, without backend and peers."""
         return self.name.rpartition(":")[2].split(" ", 1)[0]
 
     @property
     def kind(self) -> Kind:
-        """Whether all of a group take part, or two ranks."""
+        """Return whether all ranks of a group take part, or two ranks."""
         return peers(self.name)[0]
 
     @property
     def peer(self) -> int | None:
-        """The other one of a send or recv, as rank within the group; None when not told."""
+        """Return the peer of a send or recv, as rank within the group; None where not recorded."""
         return peers(self.name)[1]
 
     @property
     def text(self) -> str:
-        """`all_reduce [[8, 4]] Float`, for people."""
+        """Return `all_reduce [[8, 4]] Float`, for people."""
         types = self.input_types.strip("[]").replace("'", "").replace('"', "")
         inputs = "" if self.inputs in ("", "[]") else self.inputs
         return " ".join(part for part in (self.op, inputs, types) if part)
@@ -86,7 +86,7 @@ class Call(Struct, frozen=True):
 
 @lru_cache(maxsize=65536)
 def peers(name: str) -> tuple[Kind, int | None]:
-    """Kind of operation and peer, from a recorded name such as `nccl:recv 1<-0`."""
+    """Return kind of operation and peer, from a recorded name such as `nccl:recv 1<-0`."""
     match = _P2P.match(name.rpartition(":")[2])
     if match is None:
         return "collective", None
@@ -103,14 +103,14 @@ class GroupInfo(Struct, frozen=True):
     members: str | None = None
     """Its ranks as recorded, runs joined: `[0-2, 8]`; None when not recorded."""
     enqueued: int | None = None
-    """Last number enqueued, from pg_status; of collectives and sends alike. 0: none."""
+    """Last sequence number enqueued, from pg_status, of collectives and sends alike. 0: none."""
     completed: int | None = None
     timeout_ms: int = 0
-    """Of its last entry; 0: not known."""
+    """Timeout of its last entry; 0: unknown."""
 
 
 class Status(Struct, frozen=True):
-    """The counters of a group of which only the number within this rank's process is known."""
+    """Counters of a group for which only its number within this rank's process is known."""
 
     pg_id: int
     enqueued: int
@@ -127,26 +127,26 @@ class Trace(Struct, dict=True):
     groups: tuple[GroupInfo, ...] = ()
     calls: tuple[Call, ...] = ()
     sites: tuple[tuple[Frame, ...], ...] = ()
-    """Distinct stacks, innermost frame first; empty ones where the recorder holds none."""
+    """Distinct stacks, innermost frame first; empty where the recorder has none."""
     statuses: tuple[Status, ...] = ()
     group_ids: dict[int, str] = {}
     """Names of groups by their number within this process."""
     configured: bool = False
-    """Whether the members of groups are recorded and can be believed."""
+    """Whether the members of groups are recorded and reliable."""
     length: int = 0
     dropped: int = 0
     """Entries that could not be read."""
     wrapped: bool = False
     """Whether older entries were overwritten, or left out when dumping."""
     newest_ns: int = 0
-    """The newest time in it: the dump was written at this time or later."""
+    """The newest time in it; the dump was written at this time or later."""
     timeout_ms: int = 0
     """The longest timeout of an entry."""
     ended: str = ""
-    """How the rank ended, if this was written at its end: see
+    """How the rank ended, if this was written at its end; see
     `hangtop_probe.recorder.columns.ENDS`."""
     why_ended: str = ""
-    """The exception."""
+    """The exception at the end."""
     raw_group: bytes = b""
     raw_call: bytes = b""
     raw_site: bytes = b""
@@ -157,48 +157,48 @@ class Trace(Struct, dict=True):
 
     @property
     def group(self) -> memoryview:
-        """Index into `groups`."""
+        """Return the index into `groups` per entry."""
         return memoryview(self.raw_group).cast("H")
 
     @property
     def call(self) -> memoryview:
-        """Index into `calls`."""
+        """Return the index into `calls` per entry."""
         return memoryview(self.raw_call).cast("I")
 
     @property
     def site(self) -> memoryview:
-        """Index into `sites`."""
+        """Return the index into `sites` per entry."""
         return memoryview(self.raw_site).cast("I")
 
     @property
     def flag(self) -> memoryview:
-        """State and bits."""
+        """Return state and bits per entry."""
         return memoryview(self.raw_flag)
 
     @property
     def seq(self) -> memoryview:
-        """Sequence number within the group: of collectives, or of sends and recvs."""
+        """Return the sequence numbers within the group: of collectives, or of sends and recvs."""
         return memoryview(self.raw_seq).cast("q")
 
     @property
     def record(self) -> memoryview:
-        """Number of the entry within the process."""
+        """Return the number of each entry within the process."""
         return memoryview(self.raw_record).cast("q")
 
     @property
     def created(self) -> memoryview:
-        """When it was enqueued, ns since the epoch; 0 when unknown.
+        """Return when each entry was enqueued, ns since the epoch; 0 when unknown.
 
-        By the clock of the head where the rank runs, in a dump by that of its node.
+        Times are on the head's clock for a running rank, on the clock of its node in a dump.
         """
         return memoryview(self.raw_created).cast("q")
 
     def pending(self) -> bytes:
-        """A mark per entry: 1 for a collective that is not over."""
+        """Return a mark per entry: 1 for a collective that is not over."""
         return self.raw_flag.translate(_OPEN)
 
     def pending_sends(self) -> Iterator[int]:
-        """Positions of sends and recvs that are not over, oldest first."""
+        """Yield the positions of sends and recvs that are not over, oldest first."""
         marks = self.raw_flag.translate(_OPEN_P2P)
         at = marks.find(1)
         while at >= 0:
@@ -206,7 +206,7 @@ class Trace(Struct, dict=True):
             at = marks.find(1, at + 1)
 
     def find(self, uid: str, seq: int) -> int | None:
-        """Position of the newest collective of a group with a sequence number; None: not held."""
+        """Return the position of a group's newest collective with a sequence number, or None."""
         own = self.locals.get(uid, frozenset())
         if len(self.groups) > FEW_GROUPS:
             newest = max((self._newest.get((local, seq), -1) for local in own), default=-1)
@@ -214,23 +214,23 @@ class Trace(Struct, dict=True):
         wanted, end = seq.to_bytes(8, sys.byteorder, signed=True), len(self.raw_seq)
         group, flag = self.group, self.raw_flag
         while (byte := self.raw_seq.rfind(wanted, 0, end)) >= 0:
-            at, odd = divmod(byte, 8)
-            if not odd and group[at] in own and not flag[at] & P2P:
+            at, remainder = divmod(byte, 8)
+            if not remainder and group[at] in own and not flag[at] & P2P:
                 return at
             end = byte + 7
         return None
 
     def places(self, uid: str) -> Sequence[int]:
-        """Positions of a group's collectives, oldest first."""
+        """Return the positions of a group's collectives, oldest first."""
         own = self.locals.get(uid, frozenset())
         several = [self._places[local] for local in own if local in self._places]
         return several[0] if len(several) == 1 else list(merge(*several))
 
     @cached_property
     def locals(self) -> dict[str, frozenset[int]]:
-        """Indices into `groups` by the name of the group.
+        """Map names of groups to indices into `groups`.
 
-        A group has several where its process numbers it more than once.
+        A group has several indices where its process numbers it more than once.
         """
         indices: dict[str, list[int]] = defaultdict(list)
         for index, group in enumerate(self.groups):
@@ -239,19 +239,19 @@ class Trace(Struct, dict=True):
 
     @cached_property
     def infos(self) -> dict[str, GroupInfo]:
-        """By the name of each group the first that its counters are known of, else the first."""
-        known = {group.uid: group for group in reversed(self.groups)}
+        """Map each group name to its first entry with counters, else to its first entry."""
+        by_uid = {group.uid: group for group in reversed(self.groups)}
         counted = [group for group in reversed(self.groups) if group.enqueued is not None]
-        return {**known, **{group.uid: group for group in counted}}
+        return {**by_uid, **{group.uid: group for group in counted}}
 
     @cached_property
     def counters(self) -> dict[int, Status]:
-        """The first counters of each number of a group within this process."""
+        """Map each number of a group within this process to its first counters."""
         return {status.pg_id: status for status in reversed(self.statuses)}
 
     @cached_property
     def sends(self) -> frozenset[str]:
-        """Names of the groups in which it has sends or recvs."""
+        """Return the names of the groups that have sends or recvs."""
         return frozenset(
             self.groups[local].uid
             for local, flag in set(zip(self.group, self.flag, strict=True))
@@ -260,20 +260,20 @@ class Trace(Struct, dict=True):
 
     @cached_property
     def _collective(self) -> bytes:
-        """A mark per entry: 1 for a collective."""
+        """Return a mark per entry: 1 for a collective."""
         return self.raw_flag.translate(_COLLECTIVE)
 
     @cached_property
     def _places(self) -> dict[int, array[int]]:
-        """Positions of collectives by their index into `groups`."""
+        """Map indices into `groups` to the positions of their collectives."""
         groups = self.group
-        found: dict[int, array[int]] = defaultdict(lambda: array("I"))
+        positions: dict[int, array[int]] = defaultdict(lambda: array("I"))
         for at in compress(count(), self._collective):
-            found[groups[at]].append(at)
-        return dict(found)
+            positions[groups[at]].append(at)
+        return dict(positions)
 
     @cached_property
     def _newest(self) -> dict[tuple[int, int], int]:
-        """Position of the newest collective by index into `groups` and sequence number."""
+        """Map index into `groups` and sequence number to the position of the newest collective."""
         keys = zip(zip(self.group, self.seq, strict=True), count())
         return dict(compress(keys, self._collective))

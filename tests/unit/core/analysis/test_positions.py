@@ -9,7 +9,7 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model.descriptors import FilePosition
-from hangtop_core.state.file_rate import Way
+from hangtop_core.state.file_rate import FileRate
 from support.build import HUNG_SINCE, NOW, World
 from support.situations import RUN, user
 
@@ -105,7 +105,7 @@ def test_how_far_one_is_that_works_on_what_it_reads() -> None:
 
 
 def test_rates_are_those_of_the_last_seconds() -> None:
-    way, at = Way(), AT
+    way, at = FileRate(), AT
     for second in range(30):
         new = msgspec.structs.replace(at, position=at.position + (1 << 20))
         way.see(at, new, NOW + second + 1, NOW + second)

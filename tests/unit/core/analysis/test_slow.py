@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.model.activity_window import Lately, Looker
+from hangtop_core.model.activity_window import ActivityWindow, Lately
 from hangtop_core.session.observing import decided
 from hangtop_core.state.stack_table import StackTable
 from support import situations
@@ -116,14 +116,14 @@ def test_who_holds_up_the_others_while_it_saves_writes_a_checkpoint(
 
 
 def test_a_looker_tells_of_several_steps() -> None:
-    looker = Looker()
+    looker = ActivityWindow()
     for second in range(30):
         looker.see(float(second), second * 0.5)
         if second < 10:
-            assert looker.told is None
+            assert looker.recent is None
         if second % 3 == 0:
             looker.leaves()
-    told = looker.told
+    told = looker.recent
     assert told is not None
     assert told.share == 0.5
     assert 12 <= told.span_s <= 24

@@ -60,11 +60,11 @@ class Node:
     def stacks(self, pids: Sequence[int], mode: str, **_: object) -> Ask:
         return Ask("stacks", tuple(pids), {}, mode, lambda *_: None, 1.0)
 
-    def ask_by_itself(self, link: Link, ask: Ask) -> None:
+    def ask_unattended(self, link: Link, ask: Ask) -> None:
         self.asked.append((ask.what or ask.op, ask.pids))
         self.under_way[link.name].add(ask.op)
 
-    read_log = ask_by_itself
+    read_log = ask_unattended
 
 
 def need(pid: int = 10, kind: NeedKind = "descriptors", state: NeedState = "wanted") -> Need:

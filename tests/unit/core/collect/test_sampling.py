@@ -22,7 +22,7 @@ from hangtop_core.model.snapshot import (
     ThreadStack,
 )
 from hangtop_core.model.updates import Options
-from hangtop_core.state.job_table import odd_ranks
+from hangtop_core.state.job_table import outlier_ranks
 from hangtop_core.state.stack_table import StackTable
 from hangtop_core.state.tracked import Tracked
 from support import build
@@ -153,7 +153,7 @@ def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None
 def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
     def still(*worked: float | None) -> bool:
         gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
-        return sample_rate.gpus_stand_still(gpus, NOW, 15.0)
+        return sample_rate.gpus_are_idle(gpus, NOW, 15.0)
 
     assert still(NOW - 16.0, NOW - 20.0, None)
     assert not still(NOW - 16.0, NOW - 1.0)
@@ -361,11 +361,11 @@ def test_a_rank_that_rests_without_a_recorder_is_looked_at_again() -> None:
 
 def test_odd_are_the_few() -> None:
     ranks = [with_sample(tracked(100 + i), 1, "other" if i == 2 else "k") for i in range(8)]
-    assert odd_ranks(ranks, table()) == {"n1": frozenset({102})}
-    assert odd_ranks(ranks[:2], table()) == {}
+    assert outlier_ranks(ranks, table()) == {"n1": frozenset({102})}
+    assert outlier_ranks(ranks[:2], table()) == {}
     for known in ranks[4:]:
         with_sample(known, 1, "third")
-    assert odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+    assert outlier_ranks(ranks, table()) == {"n1": frozenset({102})}
 
 
 def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read() -> None:

@@ -203,7 +203,7 @@ def test_where_cores_go(pattern: str, uses_pid: bool, path: str | None, match: s
     if match is not None:
         assert place.name is not None
         assert place.name.fullmatch(match)
-    assert place.told
+    assert place.text
 
 
 def test_gdb_is_asked_who_called_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

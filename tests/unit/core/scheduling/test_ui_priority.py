@@ -10,7 +10,7 @@ from hangtop_core.analysis.verdict.engine import TOGETHER
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.scheduling import ui_priority
 from hangtop_core.scheduling.interruptible import PART
-from hangtop_core.scheduling.ui_priority import MOST_S, SCREENS, Precedence
+from hangtop_core.scheduling.ui_priority import MOST_S, SCREENS, UiPriority
 from support.large import Large
 
 
@@ -20,7 +20,7 @@ def forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ui_priority, "MOST_S", 60.0)
 
 
-def waiting(first: Precedence) -> tuple[threading.Thread, threading.Event]:
+def waiting(first: UiPriority) -> tuple[threading.Thread, threading.Event]:
     """A thread that gives way, and what it sets then."""
     passed = threading.Event()
 
@@ -35,7 +35,7 @@ def waiting(first: Precedence) -> tuple[threading.Thread, threading.Event]:
 
 @pytest.mark.usefixtures("forever")
 def test_others_wait_until_the_first_one_has_nothing_to_do() -> None:
-    first = Precedence()
+    first = UiPriority()
     assert waiting(first)[1].wait(30), "nothing is drawn"
     first.begin()
     first.give_way()  # the first one does not wait for itself
@@ -47,7 +47,7 @@ def test_others_wait_until_the_first_one_has_nothing_to_do() -> None:
 
 
 def test_what_is_handed_to_the_first_one_counts_before_it_begins() -> None:
-    first = Precedence()
+    first = UiPriority()
     first.handed()
     first.rest(30.0)  # nobody goes first
     first.begin()
@@ -70,7 +70,7 @@ def test_what_is_handed_to_the_first_one_counts_before_it_begins() -> None:
 
 
 def test_who_gives_way_has_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, now = Precedence(), [100.0]
+    first, now = UiPriority(), [100.0]
 
     class Clock:
         """Stands still but where somebody waits."""
@@ -95,7 +95,7 @@ def test_who_gives_way_has_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_work_on_many_gives_way_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     gaps: list[str] = []
-    monkeypatch.setattr(Precedence, "give_way", lambda _: gaps.append("way"))
+    monkeypatch.setattr(UiPriority, "give_way", lambda _: gaps.append("way"))
     things = range(2 * PART + 1)
     assert list(SCREENS.between(things)) == list(things)
     assert len(gaps) == 3

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.session.schedule import Rhythm
+from hangtop_core.session.schedule import Schedule
 
 
-def rhythm(cpu: float, took: float | None = None, interval: float = 1.0) -> Rhythm:
-    one = Rhythm(interval)
+def rhythm(cpu: float, took: float | None = None, interval: float = 1.0) -> Schedule:
+    one = Schedule(interval)
     one.made(100.0, 100.0 + (cpu if took is None else took), cpu)
     return one
 
 
 def test_the_first_one_is_due_at_once() -> None:
-    assert Rhythm(1.0).wait(1000.0, urgent=False, rests=False, behind=False) <= 0
+    assert Schedule(1.0).wait(1000.0, urgent=False, rests=False, behind=False) <= 0
 
 
 @pytest.mark.parametrize(

@@ -320,17 +320,17 @@ def test_a_sample_that_says_what_the_last_one_did_is_no_news(bench: Bench) -> No
     bench.sample(100, 0.0, ("wait", 3))
     for second in range(1, 8):
         bench.fold(second)
-    before = bench.store.nodes["n1"].told
+    before = bench.store.nodes["n1"].changes
     bench.publish(7)
     bench.sample(100, 8.0, ("wait", 3))
     assert not bench.store.news
-    assert bench.store.nodes["n1"].told == before
+    assert bench.store.nodes["n1"].changes == before
     (rank,) = bench.ranks(8)
     assert rank.sample is not None
     assert (rank.sample.at, rank.sample.count) == (EPOCH + 8, 2)
     bench.sample(100, 9.0, ("wait", 4))
     assert bench.store.news, "another line"
-    assert bench.store.nodes["n1"].told > before
+    assert bench.store.nodes["n1"].changes > before
 
 
 @pytest.mark.parametrize("what", ["meters", "stack", "gone", "new", "node"])

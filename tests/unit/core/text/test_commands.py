@@ -108,7 +108,7 @@ from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.evidence import verdict
 from hangtop_core.analysis.launch import Contradiction
 from hangtop_core.attach.connect.launcher import ByHand, Ending
-from hangtop_core.attach.ways.reasons import Known
+from hangtop_core.attach.ways.reasons import KnownEnding
 from hangtop_core.nettest.facts import Finding
 from hangtop_core.analysis.verdict.base import Hit
 from hangtop_core.analysis.verdict.steps import spelt
@@ -123,7 +123,7 @@ Finding("", "note", "", next_steps=("a",))
 verdict(patterns.MISSING, "", (), (), (), ("a",))
 Contradiction("", (), "a")
 ByHand("a b")
-Known(re.compile(""), "denied", "", "a")
+KnownEnding(re.compile(""), "denied", "", "a")
 """
 
 

@@ -113,7 +113,7 @@ def costs(large: Large) -> dict[str, int]:
 
     at = EPOCH + NOW
     count("publish", lambda: large.store.publish(at))
-    count("odd ranks", large.store.odd_ranks)
+    count("odd ranks", large.store.outlier_ranks)
     snapshot = counted(large.store.publish(at))
     (job,) = snapshot.jobs
     diagnosis = diagnose(snapshot, job, HANG_AFTER)

@@ -123,7 +123,7 @@ def newest() -> Given:
     if not cores and place.handler is not None:
         cores = find.present(understand("core.%p"), directories)
     if not cores:
-        raise NoCoreError(f"no core found: this machine writes cores {place.told}", help_for(place))
+        raise NoCoreError(f"no core found: this machine writes cores {place.text}", help_for(place))
     if len(cores) > 1:
         older = f"{plural(len(cores) - 1, 'older one')}: {clean(cores[1], 300)}"
         print(f"the newest of {len(cores)} cores; {older} …", file=sys.stderr)

@@ -140,7 +140,7 @@ def _capabilities(node: Node) -> list[Item]:
     core = node.capabilities.get("core")
     if core is not None and core.ok:
         place = understand(core.path or "", uses_pid=core.version == "pid")
-        items.append(_item("cores", f"go {clean(place.told, 300)}"))
+        items.append(_item("cores", f"go {clean(place.text, 300)}"))
     return items
 
 

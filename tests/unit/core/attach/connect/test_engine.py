@@ -255,7 +255,7 @@ def test_what_many_say_at_once_is_told_in_one_write(monkeypatch: pytest.MonkeyPa
         return len(data)
 
     monkeypatch.setattr(apart.os, "write", write)
-    telling = apart._Telling()
+    telling = apart._ServedEngine()
     for conn in range(8):
         telling.tell(Lines(conn, [b"said"], 5))
     assert not written
@@ -268,7 +268,7 @@ def test_what_many_say_at_once_is_told_in_one_write(monkeypatch: pytest.MonkeyPa
 
 def held_by(engine: ApartEngine) -> int:
     """The process that holds the connections."""
-    house = engine._house
+    house = engine._process
     assert house is not None
     return house._child.pid
 

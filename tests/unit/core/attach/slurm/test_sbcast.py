@@ -43,7 +43,7 @@ class Step:
 
     def say(self, number: int, **more: Any) -> None:
         message = json.dumps({"id": 0, "relay": number, **more}).encode()
-        assert self.shared.said(b"%d: " % number + wire.MAGIC + message) is None
+        assert self.shared.output_part(b"%d: " % number + wire.MAGIC + message) is None
 
     def waiting(self, data: bytes = BULK) -> list[str]:
         return [node for node in self.nodes if self.shared.waits(node, data)]
@@ -77,7 +77,7 @@ def test_it_is_sent_once_all_have_a_room_and_used_by_who_took_it() -> None:
     assert not file.exists()
     action = step.shared.act(0.2)
     assert action.write.startswith(b"* f ")
-    assert action.said == ["done"]
+    assert action.outcomes == ["done"]
     step.say(0, kept=0)
     step.say(1, kept=0, why="it is damaged")
     assert step.waiting() == ["n3", "n4"]
@@ -85,7 +85,7 @@ def test_it_is_sent_once_all_have_a_room_and_used_by_who_took_it() -> None:
     assert frame == b"* k %d\n" % len(BULK) + BULK + b"0 u 0\n1 u 1\n"
     step.say(2, kept=0, why="damaged here, too")
     assert step.shared.frame(["n3"], BULK) == b"2 u 1\n", "what is kept is not sent again"
-    assert step.shared.act(0.3).said[0] == f"n2: it is damaged; {INSTEAD}"
+    assert step.shared.act(0.3).outcomes[0] == f"n2: it is damaged; {INSTEAD}"
 
 
 def test_two_nodes_mean_no_more_than_they_say() -> None:
@@ -114,7 +114,7 @@ def test_without_a_room_on_every_node_nothing_is_sent(said: dict[str, Any], why:
     step.say(1, **said)
     action = step.shared.act(0.1)
     assert action.argv is None
-    assert why in " ".join(action.said) + " ".join(step.shared.act(0.2).said)
+    assert why in " ".join(action.outcomes) + " ".join(step.shared.act(0.2).outcomes)
     assert step.waiting() == []
     # The room is given up on all nodes, and that counts as a number.
     assert step.shared.frame(NODES, BULK).endswith(b"* u 1\n")
@@ -126,9 +126,9 @@ def test_a_node_that_says_nothing_is_not_waited_for() -> None:
     step.shared.act(0.0)
     step.say(0, room="3")
     step.shared._carrier._bulk.heard = 1.0  # type: ignore[union-attr]
-    assert step.shared.act(1.0 + ROOM_S - 0.1).said == []
+    assert step.shared.act(1.0 + ROOM_S - 0.1).outcomes == []
     action = step.shared.act(1.0 + ROOM_S + 0.1)
-    assert action.said == [f"no answer from n[2-4]; {INSTEAD}"]
+    assert action.outcomes == [f"no answer from n[2-4]; {INSTEAD}"]
     assert action.argv is None
 
 
@@ -138,12 +138,12 @@ def test_without_sbcast_and_with_one_that_fails_srun_carries_it(program: Path) -
     step.shared.acted(1, "sbcast: error: first\nsbcast: error: No space left on device\n")
     action = step.shared.act(0.2)
     assert action.write == b"* f 4\nnull"
-    assert action.said == [f"sbcast: error: No space left on device; {INSTEAD}"]
+    assert action.outcomes == [f"sbcast: error: No space left on device; {INSTEAD}"]
     assert step.waiting() == []
     program.unlink()
     step = Step()
     assert step.waiting() == list(NODES)
-    assert step.shared.act(0.0).said == [f"sbcast is not on PATH; {INSTEAD}"]
+    assert step.shared.act(0.0).outcomes == [f"sbcast is not on PATH; {INSTEAD}"]
     assert step.waiting() == []
 
 
@@ -160,7 +160,7 @@ def test_without_room_for_its_file_srun_carries_it_and_the_file_is_gone(
     try:
         action = step.roomed()
         assert action.argv is None
-        assert action.said == [f"{folder}: File too large; {INSTEAD}"]
+        assert action.outcomes == [f"{folder}: File too large; {INSTEAD}"]
         assert list(folder.iterdir()) == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -173,7 +173,7 @@ def test_without_a_folder_for_its_file_srun_carries_it(monkeypatch: pytest.Monke
     step = Step()
     action = step.roomed()
     assert action.argv is None
-    assert action.said[0].startswith("No usable temporary directory found in ['/nowhere']")
+    assert action.outcomes[0].startswith("No usable temporary directory found in ['/nowhere']")
     assert step.waiting() == []
 
 

@@ -10,7 +10,7 @@ from hangtop_core.attach.connect.channel import Part
 from hangtop_core.attach.slurm.slurm import Part as Nodes
 from hangtop_core.attach.slurm.slurm import SlurmJob
 from hangtop_core.attach.slurm.srun import SHARE_FROM, BroadcastStep, SrunLauncher, srun_launchers
-from hangtop_core.attach.ways.either import ENOUGH, Doors, EitherLauncher
+from hangtop_core.attach.ways.either import ENOUGH, EitherLauncher, SshRefusals
 from hangtop_core.attach.ways.ssh import Login, SshLauncher
 from hangtop_probe.wire import wire
 
@@ -88,38 +88,38 @@ def test_that_the_time_limit_came_is_not_forgotten(late: bool) -> None:
 
 def test_a_task_says_which_node_it_is_and_is_heard_from_then_on() -> None:
     one = step()
-    assert one.said(b"0: banner of a node nobody knows yet") is None
-    assert one.said(b"0: " + relay(2)) is None
-    assert one.said(b" 1: noise " + relay(0)) is None
-    assert one.said(b"0: hello") == Part("n3", b"hello")
-    assert one.said(b" 1: a: b") == Part("n1", b"a: b")
-    assert one.said(b"srun: something") is None
+    assert one.output_part(b"0: banner of a node nobody knows yet") is None
+    assert one.output_part(b"0: " + relay(2)) is None
+    assert one.output_part(b" 1: noise " + relay(0)) is None
+    assert one.output_part(b"0: hello") == Part("n3", b"hello")
+    assert one.output_part(b" 1: a: b") == Part("n1", b"a: b")
+    assert one.output_part(b"srun: something") is None
 
 
 @pytest.mark.parametrize("lie", [2, -1, 3, None, "n1", {}, 1e300])
 def test_a_node_cannot_speak_for_another(lie: object) -> None:
     one = step()
-    one.said(b"0: " + relay(2))
-    assert one.said(b"1: " + relay(lie)) is None
-    assert one.said(b"1: hello") is None
-    one.said(b"0: " + relay(1))
-    assert one.said(b"0: hello") == Part("n3", b"hello")
+    one.output_part(b"0: " + relay(2))
+    assert one.output_part(b"1: " + relay(lie)) is None
+    assert one.output_part(b"1: hello") is None
+    one.output_part(b"0: " + relay(1))
+    assert one.output_part(b"0: hello") == Part("n3", b"hello")
 
 
 def test_standard_error_is_told_by_label_and_by_name() -> None:
     one = step()
-    one.said(b"0: " + relay(2))
+    one.output_part(b"0: " + relay(2))
     traceback = b"0: ImportError: no module"
-    assert one.complained(traceback) == Part("n3", traceback)
+    assert one.error_part(traceback) == Part("n3", traceback)
     exited = b"srun: error: n2: task 1: Exited with exit code 127"
-    assert one.complained(exited) == Part("n2", exited, over=True, code=127)
+    assert one.error_part(exited) == Part("n2", exited, over=True, code=127)
     killed = b"srun: error: n1: task 0: Killed"
-    assert one.complained(killed) == Part("n1", killed, over=True)
+    assert one.error_part(killed) == Part("n1", killed, over=True)
     stepd = b"1: slurmstepd-n2: error: execve(): /no/python: No such file or directory"
-    assert one.complained(stepd) == Part("n2", stepd)
-    assert one.complained(b"srun: error: n9: task 4: Killed") is None
-    assert one.complained(FAILED) is None
-    assert one.complained(b"0: slurmstepd-n1: error: *** STEP 1.2 ON n1 CANCELLED AT x ***") is None
+    assert one.error_part(stepd) == Part("n2", stepd)
+    assert one.error_part(b"srun: error: n9: task 4: Killed") is None
+    assert one.error_part(FAILED) is None
+    assert one.error_part(b"0: slurmstepd-n1: error: *** STEP 1.2 ON n1 CANCELLED AT x ***") is None
 
 
 def test_frames_name_nodes_by_their_number() -> None:
@@ -129,7 +129,7 @@ def test_frames_name_nodes_by_their_number() -> None:
     assert one.frame(["n1"], None) == b"0 e 0\n"
 
 
-def either(doors: Doors, node: str = "n1") -> EitherLauncher:
+def either(doors: SshRefusals, node: str = "n1") -> EitherLauncher:
     slurm = SrunLauncher(node, job(Nodes(NODES)), None, Login())
     return EitherLauncher(SshLauncher(node, Login()), slurm, doors)
 
@@ -139,7 +139,7 @@ CUT = "Connection to n1 closed by remote host."
 
 
 def test_srun_takes_over_where_ssh_does_not_get_in() -> None:
-    one = either(Doors())
+    one = either(SshRefusals())
     assert (one.via, one.argv()[0]) == ("ssh", "ssh")
     ending = one.explain(255, CUT, False)
     assert (ending.state, ending.retry) == ("connecting", True)
@@ -155,14 +155,14 @@ def test_srun_takes_over_where_ssh_does_not_get_in() -> None:
 def test_what_srun_would_not_change_stays_with_ssh(
     code: int, stderr: str, ready: bool, state: str
 ) -> None:
-    one = either(Doors())
+    one = either(SshRefusals())
     one.argv()
     assert one.explain(code, stderr, ready).state == state
     assert (one.via, one.argv()[0]) == ("ssh", "ssh")
 
 
 def test_after_a_few_closed_doors_the_others_begin_with_srun() -> None:
-    doors = Doors()
+    doors = SshRefusals()
     begun = [either(doors) for _ in range(ENOUGH + 1)]
     for one in begun:
         one.argv()

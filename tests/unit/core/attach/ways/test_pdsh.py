@@ -30,7 +30,7 @@ def met(hosts: dict[str, str]) -> PdshRun:
     """A run whose nodes have said hello, by node and what it calls itself."""
     run = channel(*hosts).begin(tuple(hosts))
     for node, host in hosts.items():
-        part = run.said(node.encode() + b": " + hello(host))
+        part = run.output_part(node.encode() + b": " + hello(host))
         assert part is not None
         assert part.node == node
     return run
@@ -108,17 +108,17 @@ def test_labels_may_lack_the_domain() -> None:
         (b"n2.a.org: a: b", "n2.a.org"),
         (b"x.c: text", "x.c"),
     ]:
-        part = run.said(line)
+        part = run.output_part(line)
         assert part is not None
         assert part.node == node
         assert part.line == line.partition(b": ")[2]
     for line in (b"x: text", b"n3: text", b"banner", b"", b"\xff: x"):
-        assert run.said(line) is None
+        assert run.output_part(line) is None
 
 
 def test_whom_pdsh_complains_about() -> None:
     run = channel("n1", "n2").begin(["n1", "n2"])
-    text = run.complained(b"n1: bash: python3: not found")
+    text = run.error_part(b"n1: bash: python3: not found")
     assert text is not None
     assert (text.node, text.over) == ("n1", False)
     for line, node, code in [
@@ -126,10 +126,10 @@ def test_whom_pdsh_complains_about() -> None:
         (b"pdsh@head: n2: connect: Connection refused", "n2", 255),
         (b'pdsh@head: gethostbyname("n2") failed', "n2", 255),
     ]:
-        part = run.complained(line)
+        part = run.error_part(line)
         assert part is not None
         assert (part.node, part.over, part.code) == (node, True, code)
-    assert run.complained(b"pdsh@head: something general") is None
+    assert run.error_part(b"pdsh@head: something general") is None
 
 
 ENDINGS = [
@@ -228,7 +228,7 @@ def test_a_request_that_got_no_answer_says_why() -> None:
 
 def test_a_hello_that_cannot_be_read_does_no_harm() -> None:
     run = channel("n1").begin(["n1"])
-    part = run.said(b"n1: " + wire.MAGIC + b'{"z": 5}')
+    part = run.output_part(b"n1: " + wire.MAGIC + b'{"z": 5}')
     assert part is not None
     (order,) = run.orders([("n1", request("stacks", 2, pids=[1]))]).commands
     assert list(pushed(order.argv)["requests"]) == ["*"]

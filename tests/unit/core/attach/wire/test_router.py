@@ -58,11 +58,11 @@ class Share:
         self.nodes = tuple(nodes)
         self.argv = [sys.executable, "-ISc", NODES, *nodes]
 
-    def said(self, line: bytes) -> Part | None:
+    def output_part(self, line: bytes) -> Part | None:
         name, colon, text = line.partition(b": ")
         return Part(name.decode(), text) if colon else None
 
-    def complained(self, line: bytes) -> Part | None:
+    def error_part(self, line: bytes) -> Part | None:
         name, colon, text = line.partition(b": left with ")
         return Part(name.decode(), line, over=True, code=int(text)) if colon else None
 
