@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "core")]
 
-from hangtop_core.capture import Capture, load  # noqa: E402
+from hangtop_core.capture import Capture, Facts, Redaction, load, save  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,23 +54,34 @@ def situations(archive: Path) -> Iterator[Situation]:
                 yield Situation(f"{subject}/{member.name}", load(str(path)))
 
 
-def pack(folder: Path, archive: Path) -> int:
+def pack(source: Path, archive: Path) -> int:
     """Pack the captures of a folder into an archive; returns how many.
 
-    They are packed as text, together: one is told in what differs from those before it.
+    They are packed as text, together: each adds what differs from those before it. Folders and
+    hosts get other names, as by `hangtop capture --redact-paths --redact-hosts`.
     """
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": DICTIONARY}]
-    paths = sorted(folder.glob("*.hangtop"))
+    paths = sorted(source.glob("*.hangtop"))
     with (
         lzma.open(archive, "w", filters=filters) as file,
         tarfile.open(fileobj=file, mode="w") as packed,
+        tempfile.TemporaryDirectory(prefix="hangtop-replay-") as folder,
     ):
         for path in paths:
-            text = gzip.decompress(path.read_bytes())
+            text = gzip.decompress(_redacted(path, Path(folder)).read_bytes())
             member = tarfile.TarInfo(path.stem)
             member.size = len(text)
             packed.addfile(member, io.BytesIO(text))
     return len(paths)
+
+
+def _redacted(path: Path, folder: Path) -> Path:
+    """Write the newest snapshot of a capture anew, without the names of its machine."""
+    capture, copy = load(str(path)), folder / path.name
+    header = capture.header
+    facts = Facts(header.by, header.targets, header.job, header.hang_after)
+    save(copy, [capture.newest], facts, Redaction(paths=True, hosts=True))
+    return copy
 
 
 def main() -> None:
