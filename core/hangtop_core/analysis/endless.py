@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.eventloops import of_gloo
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.waiters import Waiters
+from hangtop_core.diagnosis import STALLED_AFTER_S
 from hangtop_core.model.meters import latest
 from hangtop_core.stacks.kinds import COMMUNICATION, Kind
 
@@ -107,8 +108,9 @@ def _with_an_end(waiters: Waiters, reader: Reader, rank: Rank, one: Standing) ->
     stack, known = reader.frames(sample.threads[0].stack), max(first, one.since)
     if sample.in_passing:  # what a library does there is soon over
         stack = tuple(dropwhile(lambda frame: frame.within is None, stack)) or stack
-    if same <= known and _quick(stack[0].source):
-        same = one.seen  # nothing in its line can keep it
+    long = same <= known or one.seen - same >= STALLED_AFTER_S
+    if long and _quick(stack[0].source):
+        same = one.seen  # nothing in its line can keep it: it comes back there
     if same <= known or not waiters.see_it_end(stack):
         return one
     return Standing(same, max(one.until, same), True, one.seen)
