@@ -191,8 +191,13 @@ async def keys(pilot: Pilot[Any], *names: str) -> str:
 
 
 def _unplaced(app: App[Any]) -> bool:
-    """Whether a widget has yet to be laid out anew: two pictures may be the same until then."""
-    return any(widget._layout_required for widget in app.screen.walk_children(with_self=True))
+    """Whether a widget has yet to be laid out anew: two pictures may be the same until then.
+
+    None ever is once the app has ended.
+    """
+    return app.is_running and any(
+        widget._layout_required for widget in app.screen.walk_children(with_self=True)
+    )
 
 
 async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 60.0) -> bool:

@@ -255,8 +255,7 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     items += [_item("went on", fold, "warn", logs.files) for fold in judged.survived]
     items += [_item("follows", fold, "dim", logs.files) for fold in judged.follows]
     items += [_unclear(ambiguity) for ambiguity in judged.ambiguities]
-    items += [_item("known", fold, "", logs.files) for fold in judged.notes]
-    return items
+    return [*items, *(_item("known", fold, "", logs.files) for fold in judged.notes)]
 
 
 class ErrorPlace(NamedTuple):
