@@ -106,6 +106,8 @@ def _with_an_end(waiters: Waiters, reader: Reader, rank: Rank, one: Standing) ->
     if same is None or first is None:
         return one
     stack, known = reader.frames(sample.threads[0].stack), max(first, one.since)
+    if not stack:
+        return one  # its thread was met without a frame
     if sample.in_passing:  # what a library does there is soon over
         stack = tuple(dropwhile(lambda frame: frame.within is None, stack)) or stack
     long = same <= known or one.seen - same >= STALLED_AFTER_S

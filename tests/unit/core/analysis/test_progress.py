@@ -419,6 +419,15 @@ def test_who_goes_from_line_to_line_in_loops_that_end_gets_on(
         assert f", {how}; whether it gets on does not show" in found.verdicts[0].summary
 
 
+def test_a_rank_whose_thread_was_met_without_a_frame_is_judged() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(situations.BACKWARD, FUTEX, moved_at=NOW - 100.0, left_at=NOW - 100.0)
+    moves = {"same_since": NOW - 20.0, "gil": True}
+    world.add((), RUN, moved_at=NOW, main_cpu_share=0.9, sample=moves)
+    assert judged(world).state in ("progressing", "unknown", "hung")
+
+
 @pytest.mark.parametrize(
     ("outer", "in_passing", "state"),
     [
